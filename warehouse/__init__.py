@@ -1,0 +1,1 @@
+"""The shared language (``contract``) and the store. Imports none of the other rooms."""

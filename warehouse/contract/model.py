@@ -1,0 +1,321 @@
+"""The records that travel between rooms. Each is one row of the store's table of the same name.
+
+Instants (``*_at``) are seconds since the epoch, UTC; ``None`` means not known (for an end: not yet). Keys are text:
+
+* ``job_key``: ``cluster/scheduler-id#generation``; a new generation when an id comes back without a requeue;
+* ``attempt_key``: ``job_key`` + ``:`` + what tells one start of the job from another (a database index or a start);
+* ``allocation_key``: ``attempt_key`` + ``:`` + device, node or a running number.
+
+Absent is ``None``, never 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import ClassVar
+
+
+class AttemptState(StrEnum):
+    """How an attempt stands or ended, over all schedulers. The scheduler's own word stays in ``raw_state``."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    TIMEOUT = "timeout"
+    OUT_OF_MEMORY = "out_of_memory"
+    NODE_FAIL = "node_fail"
+    PREEMPTED = "preempted"
+    REQUEUED = "requeued"
+    UNKNOWN = "unknown"
+
+
+FAILED_STATES = frozenset(
+    {AttemptState.FAILED, AttemptState.TIMEOUT, AttemptState.OUT_OF_MEMORY, AttemptState.NODE_FAIL}
+)
+"""States whose GPU time counts as ``failed``: the attempt did not reach its own end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One submission to a scheduler."""
+
+    TABLE: ClassVar[str] = "job"
+    KEY: ClassVar[tuple[str, ...]] = ("job_key",)
+
+    job_key: str
+    cluster: str
+    scheduler_job_id: str
+    source: str
+    array_job_id: str | None = None
+    array_task_index: int | None = None
+    het_job_id: str | None = None
+    het_offset: int | None = None
+    name: str | None = None
+    user: str | None = None
+    account: str | None = None
+    namespace: str | None = None
+    partition: str | None = None
+    qos: str | None = None
+    command: str | None = None
+    work_dir: str | None = None
+    image: str | None = None
+    comment: str | None = None
+    submit_at: float | None = None
+    requested_gpu_count: float | None = None
+    requested_cpu_count: int | None = None
+    requested_memory_bytes: int | None = None
+    requested_node_count: int | None = None
+    time_limit_seconds: float | None = None
+    interactive: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One start of a job. A requeue makes a new one. ``end_at`` is None while it runs."""
+
+    TABLE: ClassVar[str] = "attempt"
+    KEY: ClassVar[tuple[str, ...]] = ("attempt_key",)
+
+    attempt_key: str
+    job_key: str
+    state: AttemptState
+    raw_state: str | None
+    start_at: float | None
+    end_at: float | None
+    source: str
+    submit_at: float | None = None
+    exit_code: int | None = None
+    exit_signal: int | None = None
+    node_count: int | None = None
+    node_list: str | None = None
+    cpu_count: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Devices held by an attempt over an interval, busy or not.
+
+    ``device_uuid`` is None where the source knows only a count (accounting); then ``gpu_count`` may exceed 1.
+    ``share_ratio`` is the share of each device that is held (MIG slices, time slicing), 1 for whole cards. The
+    GPU-seconds of an allocation are ``gpu_count * share_ratio * (end_at - start_at)``.
+    """
+
+    TABLE: ClassVar[str] = "allocation"
+    KEY: ClassVar[tuple[str, ...]] = ("allocation_key",)
+
+    allocation_key: str
+    attempt_key: str
+    gpu_count: float
+    start_at: float
+    end_at: float | None
+    source: str
+    certainty: str = "scheduler"
+    share_ratio: float = 1.0
+    device_uuid: str | None = None
+    node: str | None = None
+    gpu_model: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step of an attempt. Steps hold no GPU time of their own; it is their attempt's."""
+
+    TABLE: ClassVar[str] = "step"
+    KEY: ClassVar[tuple[str, ...]] = ("attempt_key", "step_id")
+
+    attempt_key: str
+    step_id: str
+    name: str | None = None
+    raw_state: str | None = None
+    start_at: float | None = None
+    end_at: float | None = None
+    memory_peak_bytes: int | None = None
+    cpu_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptSummary:
+    """What one source says about a whole attempt: means over its life, kept when samples are gone.
+
+    ``coverage_ratio`` is the share of the attempt that the means cover; ``coverage_assumed`` says that the source
+    does not tell and 1 was taken. Ratios are per device, averaged over the attempt's devices.
+    """
+
+    TABLE: ClassVar[str] = "attempt_summary"
+    KEY: ClassVar[tuple[str, ...]] = ("attempt_key", "source")
+
+    attempt_key: str
+    source: str
+    coverage_ratio: float
+    coverage_assumed: bool
+    driver_util_ratio: float | None = None
+    engine_active_ratio: float | None = None
+    gpu_bound_ratio: float | None = None
+    sm_active_ratio: float | None = None
+    gpu_memory_used_bytes: float | None = None
+    gpu_memory_peak_bytes: float | None = None
+    power_watts: float | None = None
+    energy_joules: float | None = None
+    cpu_load_count: float | None = None
+    host_memory_used_bytes: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node over an interval of unchanged inventory. ``until_at`` None: still so."""
+
+    TABLE: ClassVar[str] = "node"
+    KEY: ClassVar[tuple[str, ...]] = ("cluster", "node", "since_at")
+
+    cluster: str
+    node: str
+    since_at: float
+    until_at: float | None = None
+    gpu_count: int | None = None
+    cpu_count: int | None = None
+    memory_bytes: int | None = None
+    driver_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A GPU on a node over an interval in one state, ``up`` or ``lost``. Keyed by UUID, never by index."""
+
+    TABLE: ClassVar[str] = "device"
+    KEY: ClassVar[tuple[str, ...]] = ("device_uuid", "since_at")
+
+    device_uuid: str
+    cluster: str
+    node: str
+    since_at: float
+    until_at: float | None = None
+    state: str = "up"
+    device_index: int | None = None
+    gpu_model: str | None = None
+    memory_bytes: int | None = None
+    pci_bus_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened at an instant: a lost device, a driver change, a gap of an agent."""
+
+    TABLE: ClassVar[str] = "event"
+    KEY: ClassVar[tuple[str, ...]] = ("cluster", "node", "kind", "at", "device_uuid")
+
+    cluster: str
+    node: str
+    kind: str
+    at: float
+    device_uuid: str | None = None
+    attempt_key: str | None = None
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSample:
+    """One process on one device over one cadence."""
+
+    TABLE: ClassVar[str] = "process_sample"
+    KEY: ClassVar[tuple[str, ...]] = ()
+
+    cluster: str
+    node: str
+    device_uuid: str
+    pid: int
+    sampled_at: float
+    cadence_seconds: float
+    source: str
+    attempt_key: str | None = None
+    gpu_bound_seconds: float | None = None
+    copy_seconds: float | None = None
+    gpu_busy_seconds: float | None = None
+    launch_count: int | None = None
+    memory_used_bytes: float | None = None
+    cpu_seconds: float | None = None
+
+
+Record = Job | Attempt | Allocation | Step | AttemptSummary | Node | Device | Event
+"""Records with a key: writing one again replaces what was known about it."""
+
+RECORDS: dict[str, type[Record]] = {
+    kind.TABLE: kind for kind in (Job, Attempt, Allocation, Step, AttemptSummary, Node, Device, Event)
+}
+
+SAMPLE_COLUMNS: tuple[str, ...] = (
+    "cluster",
+    "node",
+    "device_uuid",
+    "sampled_at",
+    "cadence_seconds",
+    "source",
+    "attempt_key",
+    "share_ratio",
+    "attribution",
+)
+"""Columns of ``device_sample`` before the metrics: a sample covers ``[sampled_at, sampled_at + cadence_seconds)``,
+comes from one source, and carries its owner (None: nobody known) with the way the owner was found."""
+
+
+def columns(kind: type[Record | ProcessSample]) -> tuple[str, ...]:
+    """Give the column names of a record's table, in order."""
+    return tuple(item.name for item in fields(kind))
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A half-open stretch of time that a document speaks about. None: from the first, to the last thing known."""
+
+    since_at: float | None = None
+    until_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """An estimate in GPU-seconds: the 10th, 50th and 90th percentile of what the same work would have saved.
+
+    ``likely`` is None when the evidence gives only a bound.
+    """
+
+    low: float
+    likely: float | None
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What an advice is about: ``kind`` is ``job``, ``family`` or ``node``; ``id`` its key."""
+
+    kind: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """One advice with its evidence. ``confidence`` is ``measured``, ``calibrated``, ``modelled`` or ``bound``."""
+
+    recommendation_id: str
+    subject: Subject
+    remedy: str
+    title: str
+    saving_gpu_seconds: Saving
+    confidence: str
+    how: str
+    rung: str
+    evidence: tuple[str, ...]
+    action: str
+    risks: tuple[str, ...]
+    excludes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a remedy says nothing on a subject, and what it would need."""
+
+    subject: Subject
+    remedy: str
+    reason: str
+    needs: tuple[str, ...] = ()

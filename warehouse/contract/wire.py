@@ -1,0 +1,157 @@
+"""What agents, collectors and importers send: gzip'd columnar JSON.
+
+A batch is ``{"version", "agent", "boot_id", "sequence", "part", "sent_at", "tables"}``; a table is
+``{"rows": N, "columns": {name: [values] | value}}``, where a bare value stands for N equal ones. Columns that a
+receiver does not know are an error, columns left out are absent values. Numbers are rounded by the sender.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from warehouse.contract import model
+from warehouse.contract.errors import BadInputError
+from warehouse.contract.metrics import METRIC_COLUMNS
+
+VERSION = 1
+MAX_COMPRESSED_BYTES = 16 * 1024**2
+MAX_PLAIN_BYTES = 256 * 1024**2
+
+Value = str | int | float | bool | None
+Column = Sequence[Value] | Value
+
+TABLE_COLUMNS: dict[str, tuple[str, ...]] = {
+    **{name: model.columns(kind) for name, kind in model.RECORDS.items()},
+    "process_sample": model.columns(model.ProcessSample),
+    "device_sample": (*model.SAMPLE_COLUMNS, *METRIC_COLUMNS),
+}
+"""Every table that may travel, with its columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Some rows by column. A column is a list of ``rows`` values, or one value for all rows."""
+
+    rows: int
+    columns: Mapping[str, Column]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one sender ships at once. (agent, boot_id, sequence, part) names it for ever; sending again is safe."""
+
+    agent: str
+    boot_id: str
+    sequence: int
+    sent_at: float
+    tables: Mapping[str, Table]
+    part: int = 0
+    version: int = field(default=VERSION)
+
+
+def from_records(records: Iterable[model.Record | model.ProcessSample]) -> dict[str, Table]:
+    """Turn records into tables, one per kind, rows in the given order."""
+    by_kind: dict[type[model.Record | model.ProcessSample], list[model.Record | model.ProcessSample]] = {}
+    for record in records:
+        by_kind.setdefault(type(record), []).append(record)
+    return {
+        kind.TABLE: Table(len(rows), {name: [getattr(row, name) for row in rows] for name in model.columns(kind)})
+        for kind, rows in by_kind.items()
+    }
+
+
+def encode(batch: Batch, level: int = 6) -> bytes:
+    """Give the gzip'd JSON of a batch. ``level`` is gzip's, 1 (fast) to 9 (small)."""
+    document = {
+        "version": batch.version,
+        "agent": batch.agent,
+        "boot_id": batch.boot_id,
+        "sequence": batch.sequence,
+        "part": batch.part,
+        "sent_at": batch.sent_at,
+        "tables": {name: {"rows": table.rows, "columns": dict(table.columns)} for name, table in batch.tables.items()},
+    }
+    text = json.dumps(document, separators=(",", ":"), allow_nan=False)
+    return gzip.compress(text.encode(), compresslevel=level, mtime=0)
+
+
+def decode(body: bytes, loads: Callable[[bytes], object] = json.loads, origin: str = "batch") -> Batch:
+    """Read a batch, treating it as hostile.
+
+    ``loads`` may be a faster JSON reader; ``origin`` names the sender in errors.
+
+    Raises:
+        BadInputError: too big, not gzip'd JSON, a wrong version, an unknown table or column, lengths that differ.
+
+    """
+    try:
+        document = loads(inflate(body, origin))
+    except (ValueError, RecursionError) as cause:
+        raise BadInputError(origin, None, f"not JSON ({cause})") from cause
+    if not isinstance(document, dict) or document.get("version") != VERSION:
+        raise BadInputError(origin, "version", f"expected a batch of version {VERSION}")
+    tables = document.get("tables")
+    if not isinstance(tables, dict):
+        raise BadInputError(origin, "tables", "expected an object")
+    return Batch(
+        agent=_text(document, "agent", origin),
+        boot_id=_text(document, "boot_id", origin),
+        sequence=_whole(document, "sequence", origin),
+        part=_whole(document, "part", origin),
+        sent_at=_number(document, "sent_at", origin),
+        tables={name: _table(name, table, origin) for name, table in tables.items()},
+    )
+
+
+def inflate(body: bytes, origin: str) -> bytes:
+    """Unpack gzip within the size limits, before and after."""
+    if len(body) > MAX_COMPRESSED_BYTES:
+        raise BadInputError(origin, None, f"{len(body)} bytes, at most {MAX_COMPRESSED_BYTES} are taken: send parts")
+    unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    try:
+        plain = unpacker.decompress(body, MAX_PLAIN_BYTES)
+    except zlib.error as cause:
+        raise BadInputError(origin, None, f"not gzip ({cause})") from cause
+    if not unpacker.eof:
+        raise BadInputError(origin, None, f"gzip is cut short or holds more than {MAX_PLAIN_BYTES} bytes")
+    return plain
+
+
+def _table(name: str, raw: object, origin: str) -> Table:
+    known = TABLE_COLUMNS.get(name)
+    if known is None:
+        raise BadInputError(origin, f"table {name!r}", "unknown table")
+    if not isinstance(raw, dict) or not isinstance(raw.get("columns"), dict):
+        raise BadInputError(origin, f"table {name!r}", "expected rows and columns")
+    rows = _whole(raw, "rows", origin)
+    for column, values in raw["columns"].items():
+        if column not in known:
+            raise BadInputError(origin, f"{name}.{column}"[:200], "unknown column")
+        if isinstance(values, dict) or (isinstance(values, list) and len(values) != rows):
+            raise BadInputError(origin, f"{name}.{column}", f"expected {rows} values, or one value for all rows")
+    return Table(rows, raw["columns"])
+
+
+def _text(document: Mapping[str, object], key: str, origin: str) -> str:
+    value = document.get(key)
+    if not isinstance(value, str) or not 0 < len(value) <= 200:  # noqa: PLR2004 - a name, not a text
+        raise BadInputError(origin, key, "expected a text of 1 to 200 characters")
+    return value
+
+
+def _whole(document: Mapping[str, object], key: str, origin: str) -> int:
+    value = document.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+        raise BadInputError(origin, key, "expected a whole number from 0 on")
+    return value
+
+
+def _number(document: Mapping[str, object], key: str, origin: str) -> float:
+    value = document.get(key)
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise BadInputError(origin, key, "expected a number")
+    return float(value)

@@ -1,0 +1,1 @@
+"""One file = one foreign format. Each holds one constant, ``IMPORTER``."""

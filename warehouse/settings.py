@@ -1,0 +1,21 @@
+"""Settings of the store and of the site as a whole."""
+
+from __future__ import annotations
+
+from warehouse.contract.settings import AnySetting, Setting
+
+CLUSTER_NAME = Setting("cluster", "name", "cluster", "name", "Used where a file or sender does not name its cluster.")
+CLUSTER_ZONE = Setting("cluster", "zone", "UTC", "IANA zone", "Times without an offset are read in this zone.")
+SERVER_HOST = Setting("server", "host", "127.0.0.1", "address", "Loopback: nothing is served to the network unasked.")
+SERVER_PORT = Setting("server", "port", 8411, "TCP port", "Free in the IANA registry's user range.", 0, 65535)
+MEMORY_LIMIT_RATIO = Setting(
+    "store",
+    "memory_limit_ratio",
+    0.6,
+    "share of the machine's memory",
+    "Leaves room for the server itself beside the database.",
+    0.05,
+    0.95,
+)
+
+SETTINGS: tuple[AnySetting, ...] = (CLUSTER_NAME, CLUSTER_ZONE, SERVER_HOST, SERVER_PORT, MEMORY_LIMIT_RATIO)
