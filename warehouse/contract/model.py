@@ -204,12 +204,12 @@ class Event:
     """Something that happened at an instant: a lost device, a driver change, a gap of an agent."""
 
     TABLE: ClassVar[str] = "event"
-    KEY: ClassVar[tuple[str, ...]] = ("cluster", "node", "kind", "at", "device_uuid")
+    KEY: ClassVar[tuple[str, ...]] = ("cluster", "node", "kind", "happened_at", "device_uuid")
 
     cluster: str
     node: str
     kind: str
-    at: float
+    happened_at: float
     device_uuid: str | None = None
     attempt_key: str | None = None
     detail: str | None = None

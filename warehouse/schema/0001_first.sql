@@ -114,7 +114,7 @@ CREATE TABLE event (
     cluster VARCHAR NOT NULL,
     node VARCHAR NOT NULL,
     kind VARCHAR NOT NULL,
-    at TIMESTAMP NOT NULL,
+    happened_at TIMESTAMP NOT NULL,
     device_uuid VARCHAR,
     attempt_key VARCHAR,
     detail VARCHAR

@@ -1,0 +1,1 @@
+"""Evidence in, judgement out. Pure functions; only ``pipeline`` reads the store."""

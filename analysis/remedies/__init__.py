@@ -1,0 +1,1 @@
+"""One file = one remedy. Each holds one constant, ``REMEDY``."""
