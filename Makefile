@@ -37,7 +37,7 @@ check: lint types test ## all of it, before a commit
 	@$(BIN)/python -m docs.generate --check
 
 wheel: $(VENV)/.ready-to-test ## build the wheel into dist/
-	@$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	@$(PIP) wheel -qq --no-deps --no-build-isolation --wheel-dir dist .
 
 # In an environment of its own, so that nothing which lies in .venv by chance gets pinned.
 constraints: ## refresh constraints.txt from what the package index has today
@@ -55,23 +55,26 @@ clean: ## remove everything that make, the build and the tests made
 
 # ------------------------------------------------------------------------------------------------------ set-up
 
+# What may be missing is said in one line, before anything is made.
+python_says = $(shell $(PYTHON) -c 'import sys; $(1)' 2>/dev/null)
+
 $(VENV)/.made:
-	@command -v $(PYTHON) >/dev/null || { echo "trueload needs Python 3.11 or newer: apt install python3 python3-venv" >&2; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "trueload needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) -V 2>&1); name another with make PYTHON=python3.x" >&2; exit 1; }
-	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) lacks its venv module: apt install python3-venv" >&2; exit 1; }
+	$(if $(call python_says,print(1)),,$(error trueload needs Python 3.11 or newer: apt install python3 python3-venv))
+	$(if $(call python_says,sys.version_info >= (3, 11) and print(1)),,$(error trueload needs Python 3.11 or newer, and this is $(shell $(PYTHON) -V 2>&1): name another with make PYTHON=python3.x))
+	$(if $(call python_says,import ensurepip; import venv; print(1)),,$(error Python lacks its venv module: apt install python3-venv))
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
 # ziglang compiles the C parts; with both build tools in place, pip need not fetch them again for each install.
 $(VENV)/.build-tools: $(VENV)/.made constraints.txt
 	@echo "Setting up $(VENV): about two minutes, once."
-	@$(PIP) install --quiet -c constraints.txt hatchling editables ziglang
+	@$(PIP) install -qq -c constraints.txt hatchling editables ziglang
 	@touch $@
 
 $(VENV)/.ready-to-run: $(VENV)/.build-tools $(INSTALLED)
-	@$(PIP) install --quiet --no-build-isolation -c constraints.txt -e '.[agent,server,web]'
+	@$(PIP) install -qq --no-build-isolation -c constraints.txt -e '.[agent,server,web]'
 	@touch $@
 
 $(VENV)/.ready-to-test: $(VENV)/.build-tools $(INSTALLED)
-	@$(PIP) install --quiet --no-build-isolation -c constraints.txt -e '.[agent,server,web,dev]'
+	@$(PIP) install -qq --no-build-isolation -c constraints.txt -e '.[agent,server,web,dev]'
 	@touch $@ $(VENV)/.ready-to-run
