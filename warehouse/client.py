@@ -6,17 +6,38 @@ opens the store itself; the person at the keyboard sees no difference.
 
 from __future__ import annotations
 
+import json
+import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
+from urllib.parse import quote
+
+import urllib3
+
+from warehouse import access
+from warehouse.contract import wire
+from warehouse.contract.errors import (
+    BadUseError,
+    NotFoundError,
+    RefusedError,
+    StoreError,
+    TrueloadError,
+    UnreachableError,
+)
+from warehouse.importer import PastAttempt
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from warehouse.contract.settings import AnySetting, Settings
     from warehouse.contract.wire import Table
-    from warehouse.importer import PastAttempt
     from warehouse.store import Store
+
+CONNECT_SECONDS = 5.0
+ANSWER_SECONDS = 120.0
+"""How long a client waits for a connection and for an answer."""
 
 Document: TypeAlias = dict[str, object]
 Parameters: TypeAlias = Mapping[str, str]
@@ -71,6 +92,150 @@ class Composition:
     """
 
     open_client: Callable[[Path, bool], Client]
-    settings: Callable[[Path | None], Settings]
+    settings: Callable[[], Settings]
     registry: Callable[[], tuple[AnySetting, ...]]
     answers: Callable[[], Mapping[str, Answer]]
+
+
+class LocalClient:
+    """Answers from a store that this process owns."""
+
+    def __init__(self, store: Store, answers: Mapping[str, Answer], settings: Settings) -> None:
+        """Take over an open store."""
+        self._store = store
+        self._answers = answers
+        self._settings = settings
+
+    def ask(self, question: str, parameters: Parameters) -> Document:
+        """See ``Client.ask``."""
+        if question not in self._answers:
+            raise BadUseError(f"no question {question!r}; there are {', '.join(self._answers)}")
+        return self._answers[question](self._store, self._settings, parameters)
+
+    def which_are_new(self, format_name: str, records: Sequence[RecordId]) -> list[bool]:
+        """See ``Client.which_are_new``."""
+        from warehouse import ingest
+
+        return ingest.which_are_new(self._store, format_name, records)
+
+    def load(self, format_name: str, records: Sequence[RecordId], tables: Mapping[str, Table]) -> None:
+        """See ``Client.load``."""
+        from warehouse import ingest
+
+        ingest.load_import(self._store, format_name, records, tables)
+
+    def past_attempts(self, cluster: str, scheduler_job_id: str) -> tuple[PastAttempt, ...]:
+        """See ``Client.past_attempts``."""
+        from warehouse import ingest
+
+        return ingest.past_attempts(self._store, cluster, scheduler_job_id)
+
+    def close(self) -> None:
+        """Close the store."""
+        self._store.close()
+
+
+class HttpClient:
+    """Answers from a running server."""
+
+    def __init__(self, url: str, token: str) -> None:
+        """Connect lazily; nothing is sent before the first question."""
+        self._url = url.rstrip("/")
+        self._headers = {"Authorization": f"Bearer {token}"}
+        timeout = urllib3.Timeout(connect=CONNECT_SECONDS, read=ANSWER_SECONDS)
+        self._pool = urllib3.PoolManager(timeout=timeout, retries=False)
+
+    def ask(self, question: str, parameters: Parameters) -> Document:
+        """See ``Client.ask``."""
+        return self._request("GET", f"/v1/answers/{quote(question, safe='')}", fields=dict(parameters))
+
+    def which_are_new(self, format_name: str, records: Sequence[RecordId]) -> list[bool]:
+        """See ``Client.which_are_new``."""
+        answer = self._post(f"/v1/imports/{quote(format_name, safe='')}/new", format_name, records, {})
+        new = answer.get("new")
+        if not isinstance(new, list) or len(new) != len(records):
+            raise UnreachableError(f"{self._url}: not a trueload server of this version")
+        return [bool(item) for item in new]
+
+    def load(self, format_name: str, records: Sequence[RecordId], tables: Mapping[str, Table]) -> None:
+        """See ``Client.load``."""
+        self._post(f"/v1/imports/{quote(format_name, safe='')}", format_name, records, tables)
+
+    def past_attempts(self, cluster: str, scheduler_job_id: str) -> tuple[PastAttempt, ...]:
+        """See ``Client.past_attempts``."""
+        fields = {"cluster": cluster, "scheduler_job_id": scheduler_job_id}
+        answer = self._request("GET", "/v1/past_attempts", fields=fields)
+        rows = answer.get("attempts")
+        return tuple(PastAttempt(**row) for row in rows) if isinstance(rows, list) else ()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._pool.clear()
+
+    def _post(self, path: str, format_name: str, records: Sequence[RecordId], tables: Mapping[str, Table]) -> Document:
+        keys = wire.Table(
+            len(records),
+            {
+                "record_key": [record.record_key for record in records],
+                "content_hash": [record.content_hash for record in records],
+            },
+        )
+        batch = wire.Batch(f"import:{format_name}", uuid.uuid4().hex, 0, time.time(), {**tables, "import_record": keys})
+        return self._request("POST", path, body=wire.encode(batch, level=1))
+
+    def _request(
+        self, method: str, path: str, *, body: bytes | None = None, fields: dict[str, str] | None = None
+    ) -> Document:
+        try:
+            answer = self._pool.request(method, self._url + path, headers=self._headers, body=body, fields=fields)
+        except urllib3.exceptions.HTTPError as cause:
+            raise UnreachableError(f"{self._url}: the server does not answer ({cause}); is it running?") from cause
+        try:
+            content = json.loads(answer.data)
+        except ValueError as cause:
+            raise UnreachableError(f"{self._url}: answered {answer.status} with no JSON") from cause
+        if answer.status == 200 and isinstance(content, dict):  # noqa: PLR2004 - HTTP's OK
+            return content
+        raise _as_error(answer.status, content)
+
+
+_ERRORS: dict[int, type[TrueloadError]] = {
+    400: BadUseError,
+    401: RefusedError,
+    403: RefusedError,
+    404: NotFoundError,
+    503: StoreError,
+}
+
+
+def _as_error(status: int, content: object) -> TrueloadError:
+    """Turn a server's refusal into the error that the store itself would have raised."""
+    message = None
+    if isinstance(content, dict):
+        message = content.get("message") or content.get("detail")
+    kind = _ERRORS.get(status, TrueloadError)
+    return kind(str(message or f"the server answered {status}"))
+
+
+def find_server(data: Path) -> HttpClient | None:
+    """Give a client for the live server that owns a data directory, or None."""
+    address = access.published(data)
+    return None if address is None else HttpClient(address.url, address.token)
+
+
+def open_client(
+    data: Path, answers: Mapping[str, Answer], settings: Settings, *, create: bool = False
+) -> LocalClient | HttpClient:
+    """Reach the data of a directory: through its server if one runs, else by opening the store here.
+
+    Raises:
+        StoreBusyError: another process owns the store and serves nothing.
+        StoreError: there is no store and ``create`` is false.
+
+    """
+    server = find_server(data)
+    if server is not None:
+        return server
+    from warehouse.store import open_store
+
+    return LocalClient(open_store(data, create=create), answers, settings)

@@ -50,6 +50,11 @@ class Metric:
         return (self.name, f"{self.name}_max") if self.keeps_max else (self.name,)
 
     @property
+    def is_time_within_cadence(self) -> bool:
+        """Say whether the value is a time within the sample's cadence, and so can never exceed it."""
+        return self.per_cadence and self.unit is Unit.SECONDS
+
+    @property
     def prometheus_name(self) -> str:
         """Give the exporter's metric name."""
         return f"trueload_gpu_{self.name}"
@@ -177,5 +182,5 @@ def is_possible(metric: Metric, value: float, cadence_seconds: float) -> bool:
         return False
     if metric.lowest is not None and value < metric.lowest:
         return False
-    highest = cadence_seconds if metric.unit is Unit.SECONDS and metric.per_cadence else metric.highest
+    highest = cadence_seconds if metric.is_time_within_cadence else metric.highest
     return highest is None or value <= highest

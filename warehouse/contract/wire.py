@@ -28,6 +28,7 @@ TABLE_COLUMNS: dict[str, tuple[str, ...]] = {
     **{name: model.columns(kind) for name, kind in model.RECORDS.items()},
     "process_sample": model.columns(model.ProcessSample),
     "device_sample": (*model.SAMPLE_COLUMNS, *METRIC_COLUMNS),
+    "import_record": ("record_key", "content_hash"),
 }
 """Every table that may travel, with its columns."""
 

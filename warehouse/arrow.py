@@ -1,0 +1,87 @@
+"""From wire tables to Arrow tables with the store's types, checking every value's type on the way."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from warehouse.contract import model
+from warehouse.contract.errors import BadInputError
+from warehouse.contract.metrics import METRIC_COLUMNS
+from warehouse.contract.wire import TABLE_COLUMNS, Table
+
+if TYPE_CHECKING:
+    from warehouse.contract.wire import Column
+
+_INSTANT = pa.timestamp("us")
+_TYPES = {"str": pa.string(), "AttemptState": pa.string(), "float": pa.float64(), "int": pa.int64(), "bool": pa.bool_()}
+_MICROSECONDS = 1_000_000
+_LATEST = 253_402_300_799.0
+"""The last second of the year 9999, the latest instant that every reader of the store can show."""
+
+
+def _record_types(kind: type[model.Record | model.ProcessSample]) -> dict[str, tuple[pa.DataType, bool]]:
+    types = {}
+    for item in fields(kind):
+        text, _, absent = str(item.type).partition(" | ")
+        types[item.name] = (_INSTANT if item.name.endswith("_at") else _TYPES[text], not absent)
+    return types
+
+
+COLUMN_TYPES: dict[str, dict[str, tuple[pa.DataType, bool]]] = {
+    **{name: _record_types(kind) for name, kind in model.RECORDS.items()},
+    "process_sample": _record_types(model.ProcessSample),
+    "device_sample": {
+        "cluster": (pa.string(), True),
+        "node": (pa.string(), True),
+        "device_uuid": (pa.string(), True),
+        "sampled_at": (_INSTANT, True),
+        "cadence_seconds": (pa.float32(), True),
+        "source": (pa.string(), True),
+        "attempt_key": (pa.string(), False),
+        "share_ratio": (pa.float32(), False),
+        "attribution": (pa.string(), False),
+        **{column: (pa.float32(), False) for column in METRIC_COLUMNS},
+    },
+    "import_record": {"record_key": (pa.string(), True), "content_hash": (pa.int64(), True)},
+}
+"""Type of every column that may travel, and whether it must be present in every row."""
+
+
+def to_arrow(name: str, table: Table) -> pa.Table:
+    """Give a wire table as an Arrow table of the store's types. Columns left out become absent values.
+
+    Raises:
+        BadInputError: a value has the wrong type, an instant is out of range, a required value is missing.
+
+    """
+    columns = []
+    for column, (kind, required) in COLUMN_TYPES[name].items():
+        values = table.columns.get(column)
+        array = _array(f"{name}.{column}", values, table.rows, kind)
+        if required and array.null_count:
+            raise BadInputError(name, column, "a value is missing, and every row must have one")
+        columns.append(array)
+    return pa.table(columns, names=list(TABLE_COLUMNS[name]))
+
+
+def _array(where: str, values: Column, rows: int, kind: pa.DataType) -> pa.Array:
+    target = pa.float64() if kind == _INSTANT else kind
+    try:
+        if values is None or isinstance(values, (str, int, float, bool)):
+            array = pa.repeat(pa.scalar(values, type=target), rows)
+        else:
+            array = pa.array(values, type=target)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as cause:
+        raise BadInputError(where, None, f"expected values of type {target} ({str(cause).splitlines()[0]})") from cause
+    return _instants(where, array) if kind == _INSTANT else array
+
+
+def _instants(where: str, seconds: pa.Array) -> pa.Array:
+    inside = pc.and_(pc.greater_equal(seconds, -_LATEST), pc.less_equal(seconds, _LATEST))
+    if pc.all(inside).as_py() not in (True, None):
+        raise BadInputError(where, None, "an instant lies outside the years that can be kept")
+    return pc.round(pc.multiply(seconds, _MICROSECONDS)).cast(pa.int64()).cast(_INSTANT)

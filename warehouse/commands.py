@@ -1,0 +1,177 @@
+"""Commands of the warehouse: ``import``, ``serve``, ``settings``, ``schema``."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.markup import escape
+
+from warehouse import access, loading
+from warehouse.contract.errors import BadUseError
+from warehouse.importer import ImportOptions
+from warehouse.options import data_option, json_option, pass_composition
+from warehouse.settings import CLUSTER_NAME, CLUSTER_ZONE, MEMORY_LIMIT_RATIO, SERVER_HOST, SERVER_PORT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rich.progress import TaskID
+
+    from warehouse.client import Composition
+    from warehouse.contract.settings import AnySetting, Settings
+
+
+@click.command("serve")
+@data_option
+@click.option("--host", help="Address to listen on; default: setting server.host.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port; default: setting server.port; 0: any free one.")
+@pass_composition
+def serve_command(composition: Composition, data: Path, host: str | None, port: int | None) -> None:
+    """Own the store of a data directory: take batches, answer questions, until stopped."""
+    from warehouse.server import create_app, serve
+    from warehouse.store import open_store
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    settings = composition.settings()
+    store = open_store(data, create=True, memory_limit_bytes=_memory_limit_bytes(settings))
+    try:
+        tokens = access.ensure_tokens(data)
+        app = create_app(store, composition.answers(), settings, tokens)
+        chosen = settings[SERVER_PORT] if port is None else port
+        serve(data, app, host or settings[SERVER_HOST], chosen, tokens.by_role[access.Role.OPERATOR])
+    finally:
+        store.close()
+
+
+def _memory_limit_bytes(settings: Settings) -> int:
+    total_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return int(total_bytes * settings[MEMORY_LIMIT_RATIO])
+
+
+@click.command("import")
+@click.argument("format_name", metavar="FORMAT")
+@click.argument("paths", metavar="PATH...", nargs=-1, type=click.Path(path_type=Path))
+@data_option
+@click.option("--cluster", help="Name of the cluster, where the file has none; default: setting cluster.name.")
+@click.option("--tz", "zone", help="IANA zone of times without an offset; default: setting cluster.zone.")
+@click.option("--template", is_flag=True, help="Print an example of the format and stop.")
+@json_option
+@pass_composition
+def import_command(
+    composition: Composition,
+    format_name: str,
+    paths: tuple[Path, ...],
+    data: Path,
+    cluster: str | None,
+    zone: str | None,
+    *,
+    template: bool,
+    as_json: bool,
+) -> None:
+    """Read foreign history into the store. Importing the same thing twice changes nothing.
+
+    FORMAT is one of the importers listed in docs/import.md; several PATHs may be given, .gz too.
+    """
+    importers = loading.importers()
+    if format_name not in importers:
+        raise BadUseError(f"no format {format_name!r}; there are {', '.join(importers)}")
+    importer = importers[format_name]
+    if template:
+        click.echo(importer.example, nl=False)
+        return
+    if not paths:
+        raise BadUseError("name at least one file to import")
+    settings = composition.settings()
+    client = composition.open_client(data, True)  # noqa: FBT003 - create the store if there is none
+    try:
+        options = ImportOptions(cluster or settings[CLUSTER_NAME], zone or settings[CLUSTER_ZONE], client.past_attempts)
+        with _progress_bar(show=not as_json) as advance:
+            report = loading.load_files(client, importer, paths, options, advance)
+    finally:
+        client.close()
+    click.echo(json.dumps(report.document(), indent=2) if as_json else report.text())
+    sys.exit(report.exit_code)
+
+
+@contextmanager
+def _progress_bar(*, show: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """Draw a bar on stderr over the bytes of each file; nothing where stderr is no terminal."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not (show and console.is_terminal)) as progress:
+        tasks: dict[str, TaskID] = {}
+
+        def advance(file: str, done_bytes: int, total_bytes: int) -> None:
+            if file not in tasks:
+                tasks[file] = progress.add_task(escape(file), total=total_bytes)
+            progress.update(tasks[file], completed=done_bytes)
+
+        yield advance
+
+
+@click.command("settings")
+@click.option("--show", is_flag=True, help="Print every setting with its value, unit and origin.")
+@json_option
+@pass_composition
+def settings_command(composition: Composition, *, show: bool, as_json: bool) -> None:
+    """Check the settings; with --show print every one with its value and origin."""
+    settings = composition.settings()
+    known = composition.registry()
+    if as_json:
+        click.echo(json.dumps({"settings": [_as_document(settings, setting) for setting in known]}, indent=2))
+    elif show:
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table("setting", "value", "unit", "origin", "reason")
+        for setting in known:
+            value = _shown(settings[setting])  # type: ignore[misc]
+            table.add_row(*map(Text, (setting.name, value, setting.unit, settings.origin(setting), setting.reason)))
+        Console().print(table)
+    else:
+        click.echo(f"{len(known)} settings, {len(settings.values)} set; all is well. --show prints them.")
+
+
+def _as_document(settings: Settings, setting: AnySetting) -> dict[str, object]:
+    return {
+        "name": setting.name,
+        "value": settings[setting],  # type: ignore[misc]
+        "default": setting.default,
+        "unit": setting.unit,
+        "origin": settings.origin(setting),
+        "reason": setting.reason,
+        "variable": setting.variable,
+    }
+
+
+def _shown(value: object) -> str:
+    return ", ".join(value) if isinstance(value, tuple) else str(value)
+
+
+@click.command("schema")
+@json_option
+def schema_command(*, as_json: bool) -> None:
+    """Print the tables and columns that travel and are stored, with their types."""
+    from warehouse.arrow import COLUMN_TYPES
+
+    tables = {
+        name: {column: f"{kind}{' required' if required else ''}" for column, (kind, required) in types.items()}
+        for name, types in COLUMN_TYPES.items()
+    }
+    if as_json:
+        click.echo(json.dumps({"tables": tables}, indent=2))
+        return
+    for name, columns in tables.items():
+        click.echo(name)
+        for column, kind in columns.items():
+            click.echo(f"    {column:32} {kind}")

@@ -1,0 +1,31 @@
+"""The store's tables as Ibis expressions: what analyses start from, on any engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ibis.backends.sql import SQLBackend
+    from ibis.expr.types import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """Every table that analyses may read. Instants are UTC timestamps; columns are those of the schema."""
+
+    job: Table
+    attempt: Table
+    allocation: Table
+    step: Table
+    attempt_summary: Table
+    node: Table
+    device: Table
+    event: Table
+    device_sample: Table
+    process_sample: Table
+
+
+def tables(backend: SQLBackend) -> Tables:
+    """Bind the tables to an engine."""
+    return Tables(**{item.name: backend.table(item.name) for item in fields(Tables)})

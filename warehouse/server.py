@@ -1,0 +1,175 @@
+"""The one process that owns the store, and its HTTP interface. No route reads or writes without a token."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from typing import TYPE_CHECKING
+
+import orjson
+import uvicorn
+from fastapi import Depends, FastAPI, HTTPException, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from warehouse import access, ingest
+from warehouse.client import RecordId
+from warehouse.contract import wire
+from warehouse.contract.errors import (
+    BadInputError,
+    BadUseError,
+    NotFoundError,
+    StoreError,
+    TrueloadError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from warehouse.access import Role, Tokens
+    from warehouse.client import Answer
+    from warehouse.contract.settings import Settings
+    from warehouse.store import Store
+
+LOG = logging.getLogger("trueload.server")
+GRACE_SECONDS = 5
+"""How long open requests may still run after the server was told to stop."""
+
+_STATUS: tuple[tuple[type[TrueloadError], int], ...] = (
+    (BadInputError, 400),
+    (BadUseError, 400),
+    (NotFoundError, 404),
+    (StoreError, 503),
+)
+
+
+def create_app(store: Store, answers: Mapping[str, Answer], settings: Settings, tokens: Tokens) -> FastAPI:
+    """Build the application over an open store."""
+    app = FastAPI(title="trueload", docs_url=None, redoc_url=None, openapi_url=None)
+    agents = Depends(_require(tokens, {access.Role.AGENT, access.Role.OPERATOR}))
+    operators = Depends(_require(tokens, {access.Role.OPERATOR}))
+
+    @app.exception_handler(TrueloadError)
+    async def _explain(_request: Request, error: TrueloadError) -> Response:
+        status = next((code for kind, code in _STATUS if isinstance(error, kind)), 500)
+        return _json({"error": type(error).__name__, "message": str(error)}, status)
+
+    @app.get("/healthz")
+    async def _health() -> Response:
+        return _json({"ok": True})
+
+    @app.post("/v1/batches", dependencies=[agents])
+    async def _batches(request: Request) -> Response:
+        body = await _body(request)
+        result = await run_in_threadpool(lambda: ingest.accept_batch(store, _decode(body, "batch")))
+        return _json(
+            {
+                "acknowledged": True,
+                "duplicate": result.duplicate,
+                "rows": result.rows,
+                "rejected_values": result.rejected_values,
+            }
+        )
+
+    @app.get("/v1/answers/{question}", dependencies=[operators])
+    def _answer(question: str, request: Request) -> Response:
+        if question not in answers:
+            raise BadUseError(f"no question {question!r}; there are {', '.join(answers)}")
+        return _json(answers[question](store, settings, dict(request.query_params)))
+
+    @app.get("/v1/past_attempts", dependencies=[operators])
+    def _past_attempts(cluster: str, scheduler_job_id: str) -> Response:
+        return _json({"attempts": ingest.past_attempts(store, cluster, scheduler_job_id)})
+
+    @app.post("/v1/imports/{format_name}/new", dependencies=[operators])
+    async def _new(format_name: str, request: Request) -> Response:
+        batch = _decode(await _body(request), format_name)
+        records = _records(batch)
+        return _json({"new": await run_in_threadpool(ingest.which_are_new, store, format_name, records)})
+
+    @app.post("/v1/imports/{format_name}", dependencies=[operators])
+    async def _import(format_name: str, request: Request) -> Response:
+        batch = _decode(await _body(request), format_name)
+        await run_in_threadpool(ingest.load_import, store, format_name, _records(batch), batch.tables)
+        return _json({"acknowledged": True})
+
+    return app
+
+
+def serve(data: Path, app: FastAPI, host: str, port: int, token: str) -> None:
+    """Serve until told to stop (SIGINT, SIGTERM), leaving the address in the data directory while running.
+
+    Raises:
+        StoreError: the port is taken.
+
+    """
+    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=GRACE_SECONDS, access_log=False)
+    with _listen(host, port) as listener:
+        bound = listener.getsockname()
+        shown = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
+        address = access.Address(f"http://{shown}:{bound[1]}", os.getpid(), token)
+        server = uvicorn.Server(config)
+        access.publish(data, address)
+        LOG.info("serving %s on %s", data, address.url)
+        try:
+            asyncio.run(server.serve(sockets=[listener]))
+        except KeyboardInterrupt:
+            # uvicorn has ended its requests by then; the interrupt itself is how the person says "enough".
+            LOG.info("stopped")
+        finally:
+            access.withdraw(data)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as cause:
+        listener.close()
+        message = f"cannot listen on {host} port {port} ({cause.strerror}); choose another with --port"
+        raise StoreError(message) from cause
+    return listener
+
+
+def _require(tokens: Tokens, roles: set[Role]) -> Callable[[Request], None]:
+    def check(request: Request) -> None:
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        role = tokens.role_of(token.strip()) if scheme.lower() == "bearer" else None
+        if role is None:
+            raise HTTPException(401, "no valid token", {"WWW-Authenticate": "Bearer"})
+        if role not in roles:
+            raise HTTPException(403, f"a token of role {role} may not do this")
+
+    return check
+
+
+async def _body(request: Request) -> bytes:
+    """Read a body, giving up as soon as it is larger than any batch may be."""
+    chunks = bytearray()
+    async for chunk in request.stream():
+        chunks += chunk
+        if len(chunks) > wire.MAX_COMPRESSED_BYTES:
+            raise HTTPException(413, f"at most {wire.MAX_COMPRESSED_BYTES} bytes are taken: send parts")
+    return bytes(chunks)
+
+
+def _decode(body: bytes, origin: str) -> wire.Batch:
+    return wire.decode(body, orjson.loads, origin)
+
+
+def _records(batch: wire.Batch) -> list[RecordId]:
+    table = batch.tables.get(ingest.LEDGER_ONLY, wire.Table(0, {}))
+    keys, hashes = table.columns.get("record_key", []), table.columns.get("content_hash", [])
+    if not isinstance(keys, list) or not isinstance(hashes, list) or len(keys) != len(hashes):
+        raise BadInputError(batch.agent, ingest.LEDGER_ONLY, "expected as many keys as hashes")
+    if not all(isinstance(key, str) for key in keys) or not all(isinstance(value, int) for value in hashes):
+        raise BadInputError(batch.agent, ingest.LEDGER_ONLY, "keys are texts and hashes whole numbers")
+    return [RecordId(key, value) for key, value in zip(keys, hashes, strict=True)]
+
+
+def _json(content: object, status: int = 200) -> Response:
+    return Response(orjson.dumps(content), status, media_type="application/json")

@@ -1,0 +1,241 @@
+"""The only owner of ``hot.duckdb``: opening, migrating, writing rows, handing out tables to read.
+
+One process opens the file at a time; all others ask that process (``warehouse.client``).
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import uuid
+from contextlib import contextmanager
+from importlib import resources
+from typing import TYPE_CHECKING
+
+import duckdb
+import ibis
+
+from warehouse import queries
+from warehouse.arrow import COLUMN_TYPES, to_arrow
+from warehouse.contract.errors import StoreBusyError, StoreError
+from warehouse.contract.metrics import METRIC_COLUMNS
+from warehouse.contract.model import RECORDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from warehouse.contract.wire import Table
+
+FILE_NAME = "hot.duckdb"
+FILE_FORMAT = "v1.5.0"
+"""The file format that both supported DuckDB lines (1.5 and 2.0) read and write (DESIGN 5.5)."""
+
+_HOLDER = re.compile(r"PID (\d+)")
+
+
+class Store:
+    """The database of one data directory. Safe to use from several threads: reads run beside one writer."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Take over a connection whose schema is up to date; use ``open_store``."""
+        self._connection = connection
+        self._writing = threading.RLock()
+        self._opened = uuid.uuid4().hex
+        self._writes = 0
+
+    def tables(self) -> queries.Tables:
+        """Give the tables for reading, on a cursor of their own."""
+        return queries.tables(ibis.duckdb.from_connection(self._connection.cursor()))
+
+    def read(self, sql: str, parameters: list[object] | None = None) -> pa.Table:
+        """Run one SELECT on a cursor of its own."""
+        with self._connection.cursor() as cursor:
+            return cursor.sql(sql, params=parameters or []).to_arrow_table()
+
+    def known_records(self, format_name: str, records: pa.Table) -> set[tuple[str, int]]:
+        """Give those (record_key, content_hash) of ``records`` that were loaded before from this format."""
+        with self._connection.cursor() as cursor:
+            cursor.register("incoming", records)
+            rows = cursor.execute(
+                """
+                SELECT incoming.record_key, incoming.content_hash FROM incoming SEMI JOIN import_ledger AS known
+                ON known.format = ? AND known.record_key = incoming.record_key
+                AND known.content_hash = incoming.content_hash
+                """,
+                [format_name],
+            ).fetchall()
+        return set(rows)
+
+    def data_version(self) -> str:
+        """Give a text that changes with every write; equal texts mean equal answers."""
+        return f"{self._opened}:{self._writes}"
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Write several things together or not at all. One writer at a time; others wait.
+
+        Raises:
+            StoreError: the database refused; nothing of the transaction was kept.
+
+        """
+        with self._writing, self._connection.cursor() as cursor:
+            try:
+                cursor.execute("BEGIN")
+                yield Transaction(cursor)
+                cursor.execute("COMMIT")
+            except duckdb.Error as cause:
+                _roll_back(cursor)
+                raise StoreError(f"the store could not be written, nothing was kept: {cause}") from cause
+            except BaseException:
+                _roll_back(cursor)
+                raise
+            self._writes += 1
+
+    def close(self) -> None:
+        """Let go of the file. Waits for a running write."""
+        with self._writing:
+            self._connection.close()
+
+
+class Transaction:
+    """One open transaction on the store."""
+
+    def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Wrap a cursor on which BEGIN has run."""
+        self._cursor = cursor
+
+    def execute(self, sql: str, parameters: list[object] | None = None) -> list[tuple[object, ...]]:
+        """Run one statement and give its rows."""
+        return self._cursor.execute(sql, parameters or []).fetchall()
+
+    def write(self, tables: Mapping[str, Table]) -> int:
+        """Add samples; add or renew keyed records. Gives the number of rows taken.
+
+        Raises:
+            BadInputError: a value has the wrong type.
+
+        """
+        return sum(self.write_arrow(name, to_arrow(name, table)) for name, table in tables.items() if table.rows)
+
+    def write_arrow(self, name: str, rows: pa.Table) -> int:
+        """Add rows of one table; rows of keyed records replace what was known, absent values keep it."""
+        self._cursor.register("incoming", rows)
+        try:
+            kind = RECORDS.get(name)
+            self._cursor.execute(_append(name, rows) if kind is None else _merge(name, kind.KEY))
+        finally:
+            self._cursor.unregister("incoming")
+        return int(rows.num_rows)
+
+    def remember_records(self, format_name: str, records: pa.Table) -> None:
+        """Remember that these records' content was loaded."""
+        self._cursor.register("incoming", records)
+        try:
+            self.execute(
+                "INSERT INTO import_ledger SELECT ?, record_key, content_hash, now()::TIMESTAMP FROM incoming",
+                [format_name],
+            )
+        finally:
+            self._cursor.unregister("incoming")
+
+
+def open_store(data: Path, *, create: bool = False, memory_limit_bytes: int | None = None) -> Store:
+    """Open the store of a data directory, bringing its schema up to date.
+
+    Raises:
+        StoreBusyError: another process owns the file.
+        StoreError: there is no store and ``create`` is false, or the file cannot be opened.
+
+    """
+    path = data / FILE_NAME
+    if not path.exists() and not create:
+        raise StoreError(f"{data}: no store here; import something or start `trueload serve` first")
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        connection = duckdb.connect(str(path), config=_config(data, memory_limit_bytes))
+    except OSError as cause:
+        raise StoreError(f"{data}: the directory cannot be made ({cause})") from cause
+    except duckdb.Error as cause:
+        raise _opening_error(path, cause) from cause
+    try:
+        connection.execute("SET TimeZone = 'UTC'")
+        _migrate(connection)
+    except duckdb.Error as cause:
+        connection.close()
+        raise StoreError(f"{path}: the schema could not be brought up to date ({cause})") from cause
+    return Store(connection)
+
+
+def _config(data: Path, memory_limit_bytes: int | None) -> dict[str, str | bool | int | float | list[str]]:
+    config: dict[str, str | bool | int | float | list[str]] = {
+        "storage_compatibility_version": FILE_FORMAT,
+        "temp_directory": str(data / "tmp"),
+        # Nothing is ever fetched from a network by the database itself.
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+    }
+    if memory_limit_bytes is not None:
+        config["memory_limit"] = f"{memory_limit_bytes}B"
+    return config
+
+
+def _opening_error(path: Path, cause: duckdb.Error) -> StoreError:
+    text = str(cause)
+    if "lock" in text.lower():
+        holder = _HOLDER.search(text)
+        who = f"process {holder.group(1)}" if holder else "another process"
+        return StoreBusyError(f"{path}: {who} owns the store; stop it, or ask it through its server")
+    return StoreError(f"{path}: cannot be opened as a store ({text.splitlines()[0]})")
+
+
+def _migrate(connection: duckdb.DuckDBPyConnection) -> None:
+    connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER PRIMARY KEY, applied_at TIMESTAMP)")
+    done = {version for (version,) in connection.execute("SELECT version FROM schema_version").fetchall()}
+    for version, script in _migrations():
+        if version in done:
+            continue
+        connection.execute("BEGIN")
+        connection.execute(script)
+        connection.execute("INSERT INTO schema_version VALUES (?, now()::TIMESTAMP)", [version])
+        connection.execute("COMMIT")
+    for column in METRIC_COLUMNS:
+        connection.execute(f"ALTER TABLE device_sample ADD COLUMN IF NOT EXISTS {column} FLOAT")
+
+
+def _migrations() -> list[tuple[int, str]]:
+    scripts = [entry for entry in resources.files("warehouse.schema").iterdir() if entry.name.endswith(".sql")]
+    return sorted((int(entry.name.split("_")[0]), entry.read_text(encoding="utf-8")) for entry in scripts)
+
+
+def _append(name: str, rows: pa.Table) -> str:
+    names = ", ".join(f'"{column}"' for column in rows.column_names)
+    return f'INSERT INTO "{name}" ({names}) SELECT {names} FROM incoming'
+
+
+def _merge(name: str, key: tuple[str, ...]) -> str:
+    """Build the upsert: the last incoming row of a key wins, an absent value keeps what was known."""
+    every = list(COLUMN_TYPES[name])
+    names = ", ".join(f'"{column}"' for column in every)
+    same = " AND ".join(f'old."{column}" IS NOT DISTINCT FROM new."{column}"' for column in key)
+    keys = ", ".join(f'"{column}"' for column in key)
+    renew = ", ".join(f'"{column}" = coalesce(new."{column}", old."{column}")' for column in every if column not in key)
+    added = ", ".join(f'new."{column}"' for column in every)
+    return f"""
+        MERGE INTO "{name}" AS old USING (
+            SELECT {names} FROM (SELECT *, row_number() OVER () AS position FROM incoming)
+            QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY position DESC) = 1
+        ) AS new ON {same}
+        WHEN MATCHED THEN UPDATE SET {renew}
+        WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({added})
+    """
+
+
+def _roll_back(cursor: duckdb.DuckDBPyConnection) -> None:
+    try:
+        cursor.execute("ROLLBACK")
+    except duckdb.Error:
+        # The transaction is gone already (a fatal error closes it); the first error is the one to report.
+        return
