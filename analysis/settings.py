@@ -1,0 +1,78 @@
+"""Settings of the judgement. A remedy's own settings stand beside its code."""
+
+from __future__ import annotations
+
+from warehouse.contract.settings import AnySetting, Setting
+
+ACTIVE_THRESHOLD_RATIO = Setting(
+    "waste",
+    "active_threshold_ratio",
+    0.0,
+    "share of time",
+    "A sample with a busy share up to this counts as one without activity. 0: strictly none, for any activity at all "
+    "means that the work goes on.",
+    0.0,
+    1.0,
+)
+IDLE_STRETCH_SECONDS = Setting(
+    "waste",
+    "idle_stretch_seconds",
+    300.0,
+    "seconds",
+    "A pause this long is longer than the checkpoints and evaluations of a job that is working; shorter ones are gaps.",
+    0.0,
+)
+CONTINUOUS_CADENCES = Setting(
+    "waste",
+    "continuous_cadences",
+    2.5,
+    "cadences",
+    "Two samples at most this far apart are continuous: one that came late or was lost is no gap in the data.",
+    1.0,
+)
+RUNG_COVERAGE_RATIO = Setting(
+    "waste",
+    "rung_coverage_ratio",
+    0.9,
+    "share of the known time",
+    "A document uses the best rung that covers at least this share of what any rung covers, in all and for each job "
+    "that weighs; with less, those whose work is measured finely would look worst.",
+    0.0,
+    1.0,
+)
+RUNG_SUBJECT_RATIO = Setting(
+    "waste",
+    "rung_subject_ratio",
+    0.01,
+    "share of the known time",
+    "A job with a smaller share has no say in which rung a document uses: it could not change the picture.",
+    0.0,
+    1.0,
+)
+INFLATION_RATIO = Setting(
+    "waste",
+    "inflation_ratio",
+    0.3,
+    "share of time",
+    "A driver utilization that exceeds the measured busy share by this much is worth a finding; the sampling of the "
+    "driver alone explains a few hundredths.",
+    0.0,
+    1.0,
+)
+REPORT_ZONE = Setting(
+    "report",
+    "zone",
+    "UTC",
+    "IANA zone",
+    "Weeks and days begin at midnight of this zone; UTC where a site says nothing.",
+)
+
+SETTINGS: tuple[AnySetting, ...] = (
+    ACTIVE_THRESHOLD_RATIO,
+    IDLE_STRETCH_SECONDS,
+    CONTINUOUS_CADENCES,
+    RUNG_COVERAGE_RATIO,
+    RUNG_SUBJECT_RATIO,
+    INFLATION_RATIO,
+    REPORT_ZONE,
+)
