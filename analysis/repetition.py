@@ -1,0 +1,211 @@
+"""Families: jobs that are the same work repeated.
+
+Two jobs are one family when they have the same signature (``analysis.signature``): same cluster and owner, and names
+that begin alike once numbers, dates, hashes and hyper-parameters are masked. All tasks of a job array belong together.
+Sessions and trials by a person are never a family. Tang et al. (HFTA, MLSys 2021) found that 46 % of a cluster's
+GPU-hours went to repetitive single-GPU training; ``share_of_gpu_seconds`` is the same table for this site.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from analysis import names
+from analysis.account import GpuSeconds, as_document, total
+from analysis.signature import Signature, is_session, name_parts, signature
+from warehouse.contract.settings import AnySetting, Setting, Settings
+from warehouse.contract.units import ratio
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from analysis.evidence import AttemptEvidence
+
+MIN_JOBS = Setting(
+    "families",
+    "min_jobs",
+    2,
+    "jobs",
+    "Two jobs of the same work are a repeat. Attempts of one job and parts of one heterogeneous job are not.",
+    2,
+)
+SETTINGS: tuple[AnySetting, ...] = (MIN_JOBS, *names.SETTINGS)
+
+SHARES = ("repetitive_single_gpu", "isolated_single_gpu", "multi_gpu", "interactive_or_other")
+_LABEL_CHARACTERS = 100
+_MEMBER_FIELDS = (
+    ("gpu_count", "GPU count"),
+    ("gpu_model", "GPU model"),
+    ("node_count", "node count"),
+    ("partition", "partition"),
+    ("time_limit_seconds", "time limit"),
+    ("work_dir", "working directory"),
+    ("command", "command"),
+    ("image", "image"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Jobs that are the same work. ``members`` are job keys in order; ``attempts`` are all their attempts."""
+
+    family_id: str
+    label: str
+    reason: str
+    varies: tuple[str, ...]
+    members: tuple[str, ...]
+    attempts: tuple[AttemptEvidence, ...]
+    gpu_seconds: GpuSeconds
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyReport:
+    """The families of a window, largest first, the job keys outside any, and the share table (None: no GPU time)."""
+
+    families: tuple[Family, ...]
+    ungrouped: tuple[str, ...]
+    share_of_gpu_seconds: Mapping[str, float | None]
+
+    def family_of(self) -> dict[str, str]:
+        """Give the family id of every job that is in a family, by job key."""
+        return {member: family.family_id for family in self.families for member in family.members}
+
+
+def find_families(attempts: Sequence[AttemptEvidence], settings: Settings) -> FamilyReport:
+    """Group the jobs of these attempts into families. O(n log n); the order of the attempts does not matter."""
+    known = names.vocabulary(settings)
+    jobs = _by_job(attempts)
+    sessions = {key for key, own in jobs.items() if is_session(own[0], known)}
+    signatures = _signatures(jobs, sessions, known)
+    groups: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for job_key, found in signatures.items():
+        groups[found.key].append(job_key)
+    families = [
+        _family(signatures[members[0]], members, jobs, known)
+        for members in groups.values()
+        if _count_submissions(jobs[member][0] for member in members) >= settings[MIN_JOBS]
+    ]
+    families.sort(key=lambda family: (-family.gpu_seconds.allocated, family.family_id))
+    grouped = {member for family in families for member in family.members}
+    return FamilyReport(
+        tuple(families),
+        tuple(key for key in jobs if key not in grouped),
+        _shares(jobs, grouped, {key for key in jobs if key not in signatures}),
+    )
+
+
+def _by_job(attempts: Sequence[AttemptEvidence]) -> dict[str, list[AttemptEvidence]]:
+    jobs: dict[str, list[AttemptEvidence]] = defaultdict(list)
+    for attempt in sorted(attempts, key=lambda one: (one.job_key, one.start_at, one.attempt_key)):
+        jobs[attempt.job_key].append(attempt)
+    return dict(jobs)
+
+
+def _signatures(
+    jobs: Mapping[str, list[AttemptEvidence]], sessions: set[str], known: names.Vocabulary
+) -> dict[str, Signature]:
+    """Give the signature of every job that has one; all tasks of an array share that of its first task."""
+    arrays: dict[tuple[str, str], Signature] = {}
+    signatures: dict[str, Signature] = {}
+    for job_key, (first, *_) in jobs.items():
+        found = None if job_key in sessions else signature(first, known)
+        if found is not None and first.array_job_id is not None:
+            found = arrays.setdefault((first.cluster, first.array_job_id), found)
+        if found is not None:
+            signatures[job_key] = found
+    return signatures
+
+
+def _count_submissions(jobs: Iterable[AttemptEvidence]) -> int:
+    return len({(job.cluster, job.het_job_id) if job.het_job_id else (job.job_key,) for job in jobs})
+
+
+def _family(
+    found: Signature, members: Sequence[str], jobs: Mapping[str, list[AttemptEvidence]], known: names.Vocabulary
+) -> Family:
+    attempts = tuple(attempt for member in members for attempt in jobs[member])
+    firsts = [jobs[member][0] for member in members]
+    label, reason = _in_words(found, firsts, known)
+    return Family(
+        family_id=found.family_id,
+        label=label,
+        reason=reason,
+        varies=_varies(firsts, known),
+        members=tuple(members),
+        attempts=attempts,
+        gpu_seconds=total(attempt.gpu_seconds for attempt in attempts),
+    )
+
+
+def _in_words(found: Signature, jobs: Sequence[AttemptEvidence], known: names.Vocabulary) -> tuple[str, str]:
+    """Give the family's label and the reason why its members belong, from all words that their names share."""
+    owner = found.whose.partition(" ")[2] if found.key[1] else found.whose
+    same = f"same {found.whose}" if found.key[1] else found.whose
+    one_name = _short(jobs[0].name or "") if len({job.name for job in jobs}) == 1 else None
+    shared = " ".join(_common([name_parts(job, known).words for job in jobs])) or " ".join(found.words)
+    if not found.words:
+        return f"{owner}: {found.otherwise}", f"{same}, {found.basis}"
+    called = f"all named “{one_name}”" if one_name else f"names begin with “{_short(shared)}”"
+    label = f"{owner}: {one_name or _short(f'{shared} …')}"
+    return label, f"{same}, {called}" + (f", {found.basis}" if found.basis else "")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LABEL_CHARACTERS else f"{text[: _LABEL_CHARACTERS - 1]}…"
+
+
+def _common(lists: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """Give the longest common beginning."""
+    together = tuple(len(set(column)) == 1 for column in zip(*lists, strict=False))
+    return lists[0][: together.index(False) if False in together else len(together)]
+
+
+def _varies(jobs: Sequence[AttemptEvidence], known: names.Vocabulary) -> tuple[str, ...]:
+    """Name the axes in which the members differ, in words."""
+    parts = [name_parts(job, known) for job in jobs]
+    found = ["words of the name"] if len({part.words for part in parts}) > 1 else []
+    axes = sorted({axis for part in parts for axis, _ in part.axes})
+    found += [f"{axis} in the name" for axis in axes if len({part.values(axis) for part in parts}) > 1]
+    arrays = [job.array_job_id for job in jobs if job.array_job_id]
+    if len(arrays) > len(set(arrays)):
+        found.append("array task")
+    found += [text for column, text in _MEMBER_FIELDS if len({getattr(job, column) for job in jobs}) > 1]
+    return tuple(found)
+
+
+def _shares(jobs: Mapping[str, list[AttemptEvidence]], grouped: set[str], other: set[str]) -> dict[str, float | None]:
+    seconds = dict.fromkeys(SHARES, 0.0)
+    for job_key, attempts in jobs.items():
+        if job_key in other:
+            kind = "interactive_or_other"
+        elif max(attempt.gpu_count for attempt in attempts) > 1:
+            kind = "multi_gpu"
+        else:
+            kind = "repetitive_single_gpu" if job_key in grouped else "isolated_single_gpu"
+        seconds[kind] += sum(attempt.gpu_seconds.allocated for attempt in attempts)
+    whole = sum(seconds.values())
+    return {kind: ratio(part, whole) for kind, part in seconds.items()}
+
+
+def families_document(report: FamilyReport) -> dict[str, object]:
+    """Give the document of ``trueload families --json``."""
+    return {
+        "families": [
+            {
+                "family_id": family.family_id,
+                "label": family.label,
+                "reason": family.reason,
+                "varies": list(family.varies),
+                "members": list(family.members),
+                "attempts": len(family.attempts),
+                "gpu_seconds": as_document(family.gpu_seconds),
+                "used_ratio": family.gpu_seconds.used_ratio,
+                "coverage_ratio": family.gpu_seconds.coverage_ratio,
+            }
+            for family in report.families
+        ],
+        "ungrouped": list(report.ungrouped),
+        "share_of_gpu_seconds": dict(report.share_of_gpu_seconds),
+    }
