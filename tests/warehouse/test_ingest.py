@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,11 @@ from warehouse.store import Store, open_store
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path: Path) -> Iterator[Store]:
     """Give an empty store."""
-    return open_store(tmp_path, create=True)
+    opened = open_store(tmp_path, create=True)
+    yield opened
+    opened.close()
 
 
 def samples(**columns: wire.Column) -> wire.Batch:

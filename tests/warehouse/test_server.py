@@ -67,6 +67,19 @@ class Running:
         self.store.close()
 
 
+Make = Callable[[Running], LocalClient | HttpClient]
+
+
+def near(server: Running) -> LocalClient:
+    """Give a client in the process that owns the store."""
+    return LocalClient(server.store, ANSWERS, Settings())
+
+
+def far(server: Running) -> HttpClient:
+    """Give a client over HTTP."""
+    return server.client()
+
+
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """Give one running server for the module."""
@@ -136,24 +149,19 @@ def test_a_body_above_the_limit_is_413(running: Running) -> None:
 
 
 def test_the_same_question_gives_the_same_answer_near_and_far(running: Running) -> None:
-    near = LocalClient(running.store, ANSWERS, Settings()).ask("count", {"by": "user"})
-    assert near == running.client().ask("count", {"by": "user"})
+    assert near(running).ask("count", {"by": "user"}) == far(running).ask("count", {"by": "user"})
 
 
-@pytest.mark.parametrize("make", [lambda r: LocalClient(r.store, ANSWERS, Settings()), lambda r: r.client()])
-def test_errors_are_the_same_near_and_far(
-    running: Running, make: Callable[[Running], LocalClient | HttpClient]
-) -> None:
+@pytest.mark.parametrize("make", [near, far])
+def test_errors_are_the_same_near_and_far(running: Running, make: Make) -> None:
     with pytest.raises(BadUseError, match="there are count"):
         make(running).ask("nothing", {})
     with pytest.raises(NotFoundError, match="no such job"):
         make(running).ask("count", {"boom": "1"})
 
 
-@pytest.mark.parametrize("make", [lambda r: LocalClient(r.store, ANSWERS, Settings()), lambda r: r.client()])
-def test_an_import_is_the_same_near_and_far(
-    running: Running, make: Callable[[Running], LocalClient | HttpClient]
-) -> None:
+@pytest.mark.parametrize("make", [near, far])
+def test_an_import_is_the_same_near_and_far(running: Running, make: Make) -> None:
     client = make(running)
     name = f"format_{type(client).__name__.lower()}"
     record = RecordId("1", 42)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
@@ -17,9 +18,11 @@ from warehouse.store import FILE_NAME, Store, open_store
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path: Path) -> Iterator[Store]:
     """Give an empty store."""
-    return open_store(tmp_path, create=True)
+    opened = open_store(tmp_path, create=True)
+    yield opened
+    opened.close()
 
 
 def write(store: Store, *records: model.Record) -> int:
@@ -58,9 +61,13 @@ def test_instants_are_kept_to_the_microsecond_in_utc(store: Store) -> None:
 
 
 def test_a_failing_transaction_leaves_nothing(store: Store) -> None:
-    with pytest.raises(RuntimeError), store.transaction() as transaction:
-        transaction.write(wire.from_records([job()]))
-        raise RuntimeError
+    def fail() -> None:
+        with store.transaction() as transaction:
+            transaction.write(wire.from_records([job()]))
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
     assert store.read("SELECT count(*) AS n FROM job").to_pylist() == [{"n": 0}]
 
 
@@ -94,9 +101,12 @@ def test_a_store_is_not_made_unasked(tmp_path: Path) -> None:
 
 
 def test_a_second_owner_is_told_who_the_first_is(tmp_path: Path, repository: Path) -> None:
-    code = f"import sys, pathlib; from warehouse.store import open_store; s = open_store(pathlib.Path({str(tmp_path)!r}), create=True); print('ready', flush=True); sys.stdin.read()"
+    code = (
+        "import sys, pathlib; from warehouse.store import open_store;"
+        "s = open_store(pathlib.Path(sys.argv[1]), create=True); print('ready', flush=True); sys.stdin.read()"
+    )
     holder = subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=repository
+        [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=repository
     )
     try:
         assert holder.stdout is not None
