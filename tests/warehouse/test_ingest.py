@@ -66,7 +66,7 @@ def test_another_part_of_the_same_sequence_is_another_batch(store: Store) -> Non
     ],
 )
 def test_a_value_that_cannot_be_true_is_absent_and_counted(store: Store, column: str, value: float) -> None:
-    result = accept_batch(store, samples(**{column: [value, None], "temperature_celsius": [40.0, 41.0]}))
+    result = accept_batch(store, samples(temperature_celsius=[40.0, 41.0], **{column: [value, None]}))
     assert result.rejected_values == 1
     rows = store.read(f"SELECT {column} AS v, temperature_celsius AS t FROM device_sample ORDER BY t").to_pylist()
     assert rows == [{"v": None, "t": 40.0}, {"v": None, "t": 41.0}]
@@ -104,7 +104,7 @@ def test_past_attempts_come_in_order_of_start(store: Store) -> None:
                 ]
             )
         )
-    found = past_attempts(store, "c", "7")
+    found = past_attempts(store, "c", ["6", "7"])
     assert [(past.attempt_key, past.state, past.end_at) for past in found] == [
         ("c/7#0:a", "requeued", 15.0),
         ("c/7#0:b", "completed", None),

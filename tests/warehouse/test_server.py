@@ -166,13 +166,13 @@ def test_an_import_is_the_same_near_and_far(running: Running, make: Make) -> Non
     name = f"format_{type(client).__name__.lower()}"
     record = RecordId("1", 42)
     assert client.which_are_new(name, [record]) == [True]
-    rows = [
+    rows: list[model.Record] = [
         model.Job(f"{name}/1#0", name, "1", "s"),
         model.Attempt(f"{name}/1#0:1", f"{name}/1#0", model.AttemptState.RUNNING, "R", 1.0, None, "s"),
     ]
     client.load(name, [record], wire.from_records(rows))
     assert client.which_are_new(name, [record]) == [False]
-    assert [past.attempt_key for past in client.past_attempts(name, "1")] == [f"{name}/1#0:1"]
+    assert [past.attempt_key for past in client.past_attempts(name, ["1"])] == [f"{name}/1#0:1"]
 
 
 def test_a_server_that_is_gone_is_said_in_one_line(free_port: int) -> None:
