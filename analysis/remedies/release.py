@@ -1,0 +1,175 @@
+"""Release GPUs that are held and idle. What it finds, with a sample: ``docs/remedies/release.md``."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from analysis.account import total
+from analysis.remedy import Case, Remedy
+from analysis.saving import WholeIdle, recommendation_id, whole_idle
+from warehouse.contract.model import Recommendation, Refusal, Saving
+from warehouse.contract.settings import Setting, Settings
+from warehouse.contract.units import SECONDS_PER_HOUR, iso
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from analysis.evidence import AttemptEvidence
+
+NAME = "release"
+
+GRACE_LONG = Setting(
+    "release",
+    "grace_long_seconds",
+    7200.0,
+    "seconds",
+    "Low estimate: a patient rule that gives a card back after two hours, a long meeting, of doing nothing.",
+    0.0,
+)
+GRACE_USUAL = Setting(
+    "release",
+    "grace_usual_seconds",
+    3600.0,
+    "seconds",
+    "Likely estimate: an hour is what sites that end idle notebooks commonly allow.",
+    0.0,
+)
+GRACE_SHORT = Setting(
+    "release",
+    "grace_short_seconds",
+    900.0,
+    "seconds",
+    "High estimate: a strict rule; three times the pause that counts as idle at all.",
+    0.0,
+)
+MIN_RUN = Setting(
+    "release",
+    "min_run_seconds",
+    1800.0,
+    "seconds",
+    "Attempts shorter than this are left out: they end before a rule or a person could act.",
+    0.0,
+)
+MIN_SAVING = Setting(
+    "release",
+    "min_saving_gpu_seconds",
+    3600.0,
+    "GPU-seconds",
+    "A likely saving below one GPU-hour is not worth anybody's attention.",
+    0.0,
+)
+
+_SLURM_ID = re.compile(r"\d+(_\d+)?\Z")
+_CULL = """\
+# jupyter_server_config.py: end idle kernels after an hour, then the server
+c.MappingKernelManager.cull_idle_timeout = 3600
+c.MappingKernelManager.cull_interval = 300
+c.ServerApp.shutdown_no_activity_timeout = 3600"""
+_TIMEOUT = """\
+# end the job when its work ends, and ask for no more time than it needs
+#SBATCH --time=HH:MM:SS"""
+_RISKS = (
+    "State in memory (a notebook's variables, an unsaved model) is lost when an idle holder is ended.",
+    "After a release the person waits in the queue before working on.",
+)
+
+
+def judge(case: Case, settings: Settings) -> Recommendation | Refusal | None:
+    """Say what a rule that releases idle holders after a grace would have given back in the window."""
+    attempts = [attempt for attempt in case.attempts if _run_seconds(attempt, case) >= settings[MIN_RUN]]
+    account = total(attempt.gpu_seconds for attempt in attempts)
+    if not attempts or (account.held_idle is not None and account.held_idle < settings[MIN_SAVING]):
+        return None
+    if account.held_idle is None:
+        reason = "Accounting tells who held the GPUs and not whether they did anything."
+        return Refusal(case.subject, NAME, reason, ("device samples with the number of processes",))
+    split = [attempt for attempt in attempts if attempt.gpu_seconds.gaps is not None]
+    if not split:
+        reason = "Only means over whole attempts are known: how long each idle pause lasted is not."
+        return Refusal(case.subject, NAME, reason, ("device samples at a cadence of a minute or less",))
+    idle = [whole_idle(attempt) for attempt in split]
+    graces = sorted((settings[GRACE_LONG], settings[GRACE_USUAL], settings[GRACE_SHORT]), reverse=True)
+    low, likely, high = (sum(one.beyond(grace) for one in idle) for grace in graces)
+    if likely < settings[MIN_SAVING]:
+        return None
+    return Recommendation(
+        recommendation_id=recommendation_id(NAME, case.subject),
+        subject=case.subject,
+        remedy=NAME,
+        title=f"Give back GPUs that are held idle: {case.label}",
+        saving_gpu_seconds=Saving(low, likely, high),
+        confidence="modelled",
+        how="measured idle stretches, less a grace of "
+        + ", ".join(f"{grace / SECONDS_PER_HOUR:g} h" for grace in graces)
+        + " (low, likely, high)",
+        rung=case.rung.value,
+        evidence=_evidence(split, idle, graces[-1], len(case.attempts)),
+        action=_action(split, idle),
+        risks=_RISKS,
+    )
+
+
+def _run_seconds(attempt: AttemptEvidence, case: Case) -> float:
+    return (case.until_at if attempt.end_at is None else attempt.end_at) - attempt.start_at
+
+
+def _evidence(
+    attempts: Sequence[AttemptEvidence], idle: Sequence[WholeIdle], shortest_grace: float, all_count: int
+) -> tuple[str, ...]:
+    account = total(attempt.gpu_seconds for attempt in attempts)
+    spans = [span for one in idle for span in one.spans if span[1] - span[0] > shortest_grace]
+    longest = max(spans, key=lambda span: span[1] - span[0])
+    followed = sum(
+        1
+        for attempt, one in zip(attempts, idle, strict=True)
+        for start, end in one.spans
+        if end - start > shortest_grace and not _lasts_to_the_end(attempt, end)
+    )
+    held, unknown = _hours(account.allocated), _hours(account.unknown)
+    no_process, with_process = _hours(account.no_process), _hours(account.with_process)
+    hours = _hours(longest[1] - longest[0])
+    rows = [
+        f"{len(attempts)} of {all_count} attempts have samples and ran long enough",
+        f"{held} GPU-hours held, {unknown} of them without data",
+        f"{no_process} GPU-hours without a process, {with_process} with a process that did nothing for long",
+        f"{len(spans)} stretches longer than {shortest_grace:g} s, the longest {hours} h from {iso(longest[0])}",
+        f"{followed} of these stretches were followed by more work",
+    ]
+    partly = (account.no_process or 0.0) + (account.with_process or 0.0) - sum(one.gpu_seconds for one in idle)
+    if partly >= 1.0:
+        rows.append(
+            f"{_hours(partly)} GPU-hours idle on some of a job's devices while others worked are not claimed: "
+            "a job gives its devices back together"
+        )
+    return tuple(rows)
+
+
+def _lasts_to_the_end(attempt: AttemptEvidence, idle_end_at: float) -> bool:
+    """Say whether nothing came after the stretch; a running attempt's last stretch counts as its end."""
+    last = max(stretch.end_at for stretch in attempt.idle_stretches)
+    return idle_end_at >= (last if attempt.end_at is None else attempt.end_at - 1.0)
+
+
+def _action(attempts: Sequence[AttemptEvidence], idle: Sequence[WholeIdle]) -> str:
+    running = [
+        attempt.scheduler_job_id
+        for attempt, one in zip(attempts, idle, strict=True)
+        if attempt.end_at is None and one.spans and _lasts_to_the_end(attempt, one.spans[-1][1])
+    ]
+    now = [f"scancel {job}" if _SLURM_ID.match(job) else f"# end job {job!r}" for job in running]
+    rule = _CULL if any(attempt.interactive for attempt in attempts) else _TIMEOUT
+    return "\n".join([*now, rule])
+
+
+def _hours(seconds: float | None) -> str:
+    return "unknown" if seconds is None else f"{seconds / SECONDS_PER_HOUR:.1f}"
+
+
+REMEDY = Remedy(
+    name=NAME,
+    title="Release idle holders",
+    description="Finds jobs that hold GPUs for long stretches without doing anything on them.",
+    settings=(GRACE_LONG, GRACE_USUAL, GRACE_SHORT, MIN_RUN, MIN_SAVING),
+    judge=judge,
+)
