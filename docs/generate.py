@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import click
+from pydantic import TypeAdapter
 
 import trueload
+from warehouse.contract.documents import DOCUMENTS
 from warehouse.contract.metrics import CATALOGUE, Metric
 from warehouse.contract.plugins import Plugin, scan
 from warehouse.contract.settings import AnySetting
@@ -189,6 +193,14 @@ def _folder(kind: Kind) -> str:
     return kind.package.replace(".", "/") + "/"
 
 
+# ------------------------------------------------------------------------------------------------------- documents
+
+
+def schema(kind: type) -> str:
+    """Give the JSON Schema of a document that ``--json`` prints."""
+    return json.dumps(TypeAdapter(kind).json_schema(), indent=2, sort_keys=True) + "\n"
+
+
 # --------------------------------------------------------------------------------------------------- write or check
 
 
@@ -197,6 +209,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "metrics.md": metrics_page,
     "settings.md": settings_page,
     "units.md": units_page,
+    **{f"schemas/{name}.json": partial(schema, kind) for name, kind in DOCUMENTS.items()},
 }
 
 
@@ -219,6 +232,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.check:
             sys.stderr.write(f"docs/{name} is out of date: run make docs\n")
         else:
+            (HERE / name).parent.mkdir(exist_ok=True)
             (HERE / name).write_text(PAGES[name](), encoding="utf-8")
             sys.stdout.write(f"wrote docs/{name}\n")
     return 1 if options.check and outdated else 0

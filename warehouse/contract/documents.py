@@ -1,0 +1,268 @@
+"""The documents that ``--json`` prints, as types. The schema files in ``docs/schemas/`` are generated from them.
+
+Keys may be added, none removed or renamed without a changelog entry. Instants are ISO 8601 UTC with ``Z``; durations
+are in seconds; ratios are 0 to 1; absent is null. A document may hold more than its type says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSecondsPart:
+    """Where allocated GPU-seconds went; the identities are those of ``analysis.account``."""
+
+    capacity: float | None
+    unallocated: float | None
+    down: float | None
+    unreported: float | None
+    allocated: float
+    used: float | None
+    held_idle: float | None
+    no_process: float | None
+    with_process: float | None
+    gaps: float | None
+    unknown: float
+    failed: float
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRejected:
+    """Where a reason for rejection was met first."""
+
+    file: str
+    line: int | None
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedPart:
+    """One reason for rejection."""
+
+    reason: str
+    count: int
+    first: FirstRejected
+
+
+@dataclass(frozen=True, slots=True)
+class ImportDocument:
+    """``trueload import --json``: read = kept + unchanged + the sum of rejected."""
+
+    format: str
+    files: list[str]
+    read: int
+    kept: int
+    unchanged: int
+    rejected: list[RejectedPart]
+
+
+@dataclass(frozen=True, slots=True)
+class WasteRow:
+    """One row of the waste table; ``key`` is null where the grouping word is not known."""
+
+    key: str | None
+    jobs: int
+    gpu_seconds: GpuSecondsPart
+    coverage_ratio: float | None
+    used_ratio: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class WasteDocument:
+    """``trueload waste --json``; rows in order of held idle time."""
+
+    since: str | None
+    until: str | None
+    zone: str
+    rung: str | None
+    jobs: int
+    attempts: int
+    gpu_seconds: GpuSecondsPart
+    coverage_ratio: float | None
+    used_ratio: float | None
+    rows: list[WasteRow]
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyPart:
+    """One family: jobs that are the same work repeated."""
+
+    family_id: str
+    label: str
+    reason: str
+    varies: list[str]
+    members: list[str]
+    attempts: int
+    gpu_seconds: GpuSecondsPart
+    used_ratio: float | None
+    coverage_ratio: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShareOfGpuSeconds:
+    """Shares of all allocated GPU-seconds, which sum to 1; null when nothing was allocated."""
+
+    repetitive_single_gpu: float | None
+    isolated_single_gpu: float | None
+    multi_gpu: float | None
+    interactive_or_other: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class FamiliesDocument:
+    """``trueload families --json``."""
+
+    families: list[FamilyPart]
+    ungrouped: list[str]
+    share_of_gpu_seconds: ShareOfGpuSeconds
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectPart:
+    """What an advice is about."""
+
+    kind: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Low, likely and high: the 10th, 50th and 90th percentile; likely is null for a bound."""
+
+    low: float
+    likely: float | None
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class MoneyRange:
+    """A range in money; all null when the site has set no price."""
+
+    low: float | None
+    likely: float | None
+    high: float | None
+    currency: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecommendationPart:
+    """One advice."""
+
+    recommendation_id: str
+    subject: SubjectPart
+    remedy: str
+    title: str
+    saving_gpu_seconds: Range
+    money: MoneyRange
+    confidence: str
+    rung: str | None
+    evidence: list[str]
+    action: str
+    risks: list[str]
+    excludes: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalPart:
+    """Why a remedy says nothing, and what it would need."""
+
+    subject: SubjectPart
+    remedy: str
+    reason: str
+    needs: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class RecommendDocument:
+    """``trueload recommend --json`` and ``trueload up --once --json``; in order of the likely saving."""
+
+    since: str | None
+    until: str | None
+    recommendations: list[RecommendationPart]
+    refusals: list[RefusalPart]
+
+
+@dataclass(frozen=True, slots=True)
+class LadderRung:
+    """One rung of the ladder with its source and coverage."""
+
+    value: float | None
+    source: str | None
+    coverage_ratio: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptPart:
+    """One attempt of a job."""
+
+    attempt: str
+    start_at: str | None
+    end_at: str | None
+    node: str | None
+    devices: list[str]
+    state: str
+    gpu_seconds: GpuSecondsPart
+    ladder: dict[str, LadderRung]
+    inflation_ratio: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobDocument:
+    """``trueload job ID --json``."""
+
+    job: dict[str, object]
+    attempts: list[AttemptPart]
+    findings: list[dict[str, object]]
+    family_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class WeeklyDocument:
+    """``trueload report weekly --format json``."""
+
+    week: str
+    zone: str
+    since: str
+    until: str
+    audience: str
+    fleet: dict[str, object]
+    waste: dict[str, object]
+    families: dict[str, object]
+    recommendations: dict[str, object] | list[RecommendationPart]
+    outcomes: dict[str, object] | list[dict[str, object]]
+    coverage: dict[str, object] | float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar of a benchmark."""
+
+    name: str
+    value: float | None
+    bar: float | str
+    holds: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BenchDocument:
+    """``trueload bench NAME --json``."""
+
+    bench: str
+    figures: dict[str, object]
+    bars: list[Bar]
+    machine: dict[str, object]
+    versions: dict[str, str]
+    not_shown: list[str]
+
+
+DOCUMENTS: dict[str, type] = {
+    "import": ImportDocument,
+    "waste": WasteDocument,
+    "families": FamiliesDocument,
+    "recommend": RecommendDocument,
+    "job": JobDocument,
+    "weekly": WeeklyDocument,
+    "bench": BenchDocument,
+}
+"""The document of every command that prints one, by the name of its schema file."""
