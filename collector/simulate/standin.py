@@ -14,6 +14,7 @@ import re
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -114,7 +115,7 @@ class StandinState:
         cls,
         path: Path,
         driver_version: str,
-        devices: tuple[StandinDevice, ...] | list[StandinDevice],
+        devices: Sequence[StandinDevice],
         *,
         cuda_driver_version: int = 12080,
         init_return_code: int = 0,
@@ -149,7 +150,7 @@ class StandinState:
             raise
         return state
 
-    def write(self, devices: tuple[StandinDevice, ...] | list[StandinDevice], *, init_return_code: int = 0) -> None:
+    def write(self, devices: Sequence[StandinDevice], *, init_return_code: int = 0) -> None:
         """Replace the state of all devices; a reader sees all of a device's new values or none.
 
         Raises:
