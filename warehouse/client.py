@@ -75,8 +75,8 @@ class Client(Protocol):
         """Load the rows of new records and remember the records, all or nothing."""
         ...
 
-    def past_attempts(self, cluster: str, scheduler_job_id: str) -> tuple[PastAttempt, ...]:
-        """Give the attempts already known of a scheduler's job id, in order of start."""
+    def past_attempts(self, cluster: str, scheduler_job_ids: Sequence[str]) -> tuple[PastAttempt, ...]:
+        """Give the attempts already known of some of a scheduler's job ids, in order of start."""
         ...
 
     def close(self) -> None:
@@ -124,11 +124,11 @@ class LocalClient:
 
         ingest.load_import(self._store, format_name, records, tables)
 
-    def past_attempts(self, cluster: str, scheduler_job_id: str) -> tuple[PastAttempt, ...]:
+    def past_attempts(self, cluster: str, scheduler_job_ids: Sequence[str]) -> tuple[PastAttempt, ...]:
         """See ``Client.past_attempts``."""
         from warehouse import ingest
 
-        return ingest.past_attempts(self._store, cluster, scheduler_job_id)
+        return ingest.past_attempts(self._store, cluster, scheduler_job_ids)
 
     def close(self) -> None:
         """Close the store."""
@@ -161,10 +161,10 @@ class HttpClient:
         """See ``Client.load``."""
         self._post(f"/v1/imports/{quote(format_name, safe='')}", format_name, records, tables)
 
-    def past_attempts(self, cluster: str, scheduler_job_id: str) -> tuple[PastAttempt, ...]:
+    def past_attempts(self, cluster: str, scheduler_job_ids: Sequence[str]) -> tuple[PastAttempt, ...]:
         """See ``Client.past_attempts``."""
-        fields = {"cluster": cluster, "scheduler_job_id": scheduler_job_id}
-        answer = self._request("GET", "/v1/past_attempts", fields=fields)
+        body = json.dumps({"cluster": cluster, "scheduler_job_ids": list(scheduler_job_ids)}).encode()
+        answer = self._request("POST", "/v1/past_attempts", body=body)
         rows = answer.get("attempts")
         return tuple(PastAttempt(**row) for row in rows) if isinstance(rows, list) else ()
 

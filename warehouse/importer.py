@@ -6,14 +6,26 @@ database: identity, "seen before" and storing are the loader's (``warehouse.load
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from warehouse.settings import IMPORT_MAX_FIELD_CHARACTERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from warehouse.contract.model import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Altered:
+    """One value of a kept record that was left out or shortened: its column, a short fixed reason, what it was."""
+
+    column: str
+    reason: str
+    detail: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +33,15 @@ class Imported:
     """One record of the file that could be read: its key and content, and the rows that it becomes.
 
     ``record_key`` names the thing the record is about (a later state of it has the same key); ``content`` is all
-    that the importer used of it, so that an identical record is recognised and changes nothing.
+    that the importer used of it, so that an identical record is recognised and changes nothing. ``altered`` names
+    values of the record that did not make it into the rows as they stood.
     """
 
     line: int
     record_key: str
     content: str
     rows: tuple[Record, ...]
+    altered: tuple[Altered, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +65,31 @@ class PastAttempt:
     end_at: float | None
 
 
+PastAttempts: TypeAlias = Callable[[str, Sequence[str]], tuple[PastAttempt, ...]]
+"""Given a cluster and some of its scheduler's job ids, the attempts that the store already holds."""
+
+
+def _nothing_past(_cluster: str, _scheduler_job_ids: Sequence[str]) -> tuple[PastAttempt, ...]:
+    return ()
+
+
+def _ignore_progress(_bytes: int) -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
-    """What the person said: the cluster's name, and the zone of times without an offset."""
+    """What the person said: the cluster's name where the file has none, and the zone of times without an offset.
+
+    ``consumed`` is told how many bytes of the file have been read so far. Texts longer than ``max_field_characters``
+    are shortened, and said to be.
+    """
 
     cluster: str
     zone: str
-    past_attempts: Callable[[str, str], tuple[PastAttempt, ...]] = field(default=lambda _cluster, _job: ())
-    """Given cluster and scheduler job id, the attempts that the store already holds."""
+    past_attempts: PastAttempts = _nothing_past
+    consumed: Callable[[int], None] = _ignore_progress
+    max_field_characters: int = IMPORT_MAX_FIELD_CHARACTERS.default
 
 
 @dataclass(frozen=True, slots=True)

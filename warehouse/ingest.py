@@ -78,16 +78,17 @@ def load_import(store: Store, format_name: str, records: Sequence[RecordId], tab
         transaction.remember_records(format_name, _as_arrow(records))
 
 
-def past_attempts(store: Store, cluster: str, scheduler_job_id: str) -> tuple[PastAttempt, ...]:
-    """Give the attempts already known of a scheduler's job id, in order of start."""
+def past_attempts(store: Store, cluster: str, scheduler_job_ids: Sequence[str]) -> tuple[PastAttempt, ...]:
+    """Give the attempts already known of some of a scheduler's job ids, in order of start."""
     rows = store.read(
         """
         SELECT attempt.job_key, attempt_key, state, epoch(attempt.submit_at) AS submit_at,
                epoch(start_at) AS start_at, epoch(end_at) AS end_at
-        FROM attempt JOIN job USING (job_key) WHERE cluster = ? AND scheduler_job_id = ?
+        FROM attempt JOIN job USING (job_key)
+        WHERE cluster = ? AND scheduler_job_id IN (SELECT unnest(?::VARCHAR[]))
         ORDER BY start_at, attempt_key
         """,
-        [cluster, scheduler_job_id],
+        [cluster, list(scheduler_job_ids)],
     )
     return tuple(PastAttempt(**row) for row in rows.to_pylist())
 

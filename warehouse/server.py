@@ -79,9 +79,10 @@ def create_app(store: Store, answers: Mapping[str, Answer], settings: Settings, 
             raise BadUseError(f"no question {question!r}; there are {', '.join(answers)}")
         return _json(answers[question](store, settings, dict(request.query_params)))
 
-    @app.get("/v1/past_attempts", dependencies=[operators])
-    def _past_attempts(cluster: str, scheduler_job_id: str) -> Response:
-        return _json({"attempts": ingest.past_attempts(store, cluster, scheduler_job_id)})
+    @app.post("/v1/past_attempts", dependencies=[operators])
+    async def _past_attempts(request: Request) -> Response:
+        cluster, ids = _cluster_and_ids(await _body(request))
+        return _json({"attempts": await run_in_threadpool(ingest.past_attempts, store, cluster, ids)})
 
     @app.post("/v1/imports/{format_name}/new", dependencies=[operators])
     async def _new(format_name: str, request: Request) -> Response:
@@ -159,6 +160,18 @@ async def _body(request: Request) -> bytes:
 
 def _decode(body: bytes, origin: str) -> wire.Batch:
     return wire.decode(body, orjson.loads, origin)
+
+
+def _cluster_and_ids(body: bytes) -> tuple[str, list[str]]:
+    try:
+        asked = orjson.loads(body)
+    except ValueError as cause:
+        raise BadInputError("past_attempts", None, f"not JSON ({cause})") from cause
+    cluster = asked.get("cluster") if isinstance(asked, dict) else None
+    ids = asked.get("scheduler_job_ids") if isinstance(asked, dict) else None
+    if not isinstance(cluster, str) or not isinstance(ids, list) or not all(isinstance(item, str) for item in ids):
+        raise BadInputError("past_attempts", None, "expected a cluster and a list of scheduler_job_ids")
+    return cluster, ids
 
 
 def _records(batch: wire.Batch) -> list[RecordId]:

@@ -18,4 +18,41 @@ MEMORY_LIMIT_RATIO = Setting(
     0.95,
 )
 
-SETTINGS: tuple[AnySetting, ...] = (CLUSTER_NAME, CLUSTER_ZONE, SERVER_HOST, SERVER_PORT, MEMORY_LIMIT_RATIO)
+IMPORT_CHUNK_RECORDS = Setting(
+    "import",
+    "chunk_records",
+    20_000,
+    "records",
+    "Each chunk is one transaction: large enough to be quick, small enough to lose little when interrupted.",
+    1,
+    1_000_000,
+)
+IMPORT_CHUNK_CHARACTERS = Setting(
+    "import",
+    "chunk_characters",
+    16_000_000,
+    "characters of content",
+    "Ends a chunk of long records early: a chunk travels to the server in one message.",
+    1,
+    64_000_000,
+)
+IMPORT_MAX_FIELD_CHARACTERS = Setting(
+    "import",
+    "max_field_characters",
+    4096,
+    "characters",
+    "Holds every command line that a person reads; longer texts are shortened with an ellipsis, and counted.",
+    16,
+    1_000_000,
+)
+
+SETTINGS: tuple[AnySetting, ...] = (
+    CLUSTER_NAME,
+    CLUSTER_ZONE,
+    SERVER_HOST,
+    SERVER_PORT,
+    MEMORY_LIMIT_RATIO,
+    IMPORT_CHUNK_RECORDS,
+    IMPORT_CHUNK_CHARACTERS,
+    IMPORT_MAX_FIELD_CHARACTERS,
+)

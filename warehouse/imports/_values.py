@@ -1,0 +1,108 @@
+"""Reading single values of foreign rows. What cannot be read costs its row, by a ``BadRowError`` that says why."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime, tzinfo
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+from warehouse.contract.errors import BadUseError
+
+LATEST_AT = 4_102_444_800.0
+"""2100-01-01. A larger number is no time in seconds; milliseconds since the epoch are the usual cause."""
+
+_CACHED_TIMES = 1 << 16
+_WHOLE = re.compile(r"[0-9]{1,18}\Z", re.ASCII)
+_DATE_AS_NUMBER = re.compile(r"(?:19|20)[0-9]{6}\Z", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(?:[0-9]{1,18}(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?\Z", re.ASCII)
+
+
+class BadRowError(ValueError):
+    """One record cannot be used. ``reason`` is a short fixed text, ``detail`` what was found."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        """Keep both parts."""
+        self.reason = reason
+        self.detail = detail
+        super().__init__(f"{reason}: {detail}")
+
+
+class Clock:
+    """Reads times, those without an offset in one zone.
+
+    Where clocks were put back a local time happened twice; the first is taken. Where they were put forward it never
+    happened; the offset before the change is taken.
+    """
+
+    def __init__(self, zone: str) -> None:
+        """Find the zone.
+
+        Raises:
+            BadUseError: no such zone.
+
+        """
+        self._zone = _zone(zone)
+        self._read = lru_cache(maxsize=_CACHED_TIMES)(self._read_anew)
+
+    def at(self, column: str, text: str) -> float:
+        """Read ISO 8601 or seconds since the epoch.
+
+        Raises:
+            BadRowError: neither, or not between 1970 and 2100.
+
+        """
+        try:
+            return self._read(text)
+        except (ValueError, OverflowError):
+            expected = "expected ISO 8601 such as 2026-11-29T14:47:13 or seconds since the epoch, 1970 to 2100"
+            raise BadRowError("bad time", f"{column} is {text!r}; {expected}") from None
+
+    def _read_anew(self, text: str) -> float:
+        if _NUMBER.match(text):
+            if _DATE_AS_NUMBER.match(text):
+                raise ValueError
+            at = float(text)
+        else:
+            moment = datetime.fromisoformat(text)
+            at = (moment if moment.tzinfo else moment.replace(tzinfo=self._zone)).timestamp()
+        if not 0 <= at <= LATEST_AT:
+            raise ValueError
+        return at
+
+
+def _zone(name: str) -> tzinfo:
+    if name.upper() == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError) as cause:
+        raise BadUseError(f"no zone {name!r}; expected an IANA name such as Europe/Berlin, or UTC") from cause
+
+
+def whole(column: str, text: str) -> int:
+    """Read a count from 0 on.
+
+    Raises:
+        BadRowError: no whole number, or a negative one.
+
+    """
+    if _WHOLE.match(text):
+        return int(text)
+    if text.startswith("-") and _WHOLE.match(text[1:]):
+        raise BadRowError("negative count", f"{column} is {text!r}; expected 0 or more")
+    raise BadRowError("bad count", f"{column} is {text!r}; expected a whole number")
+
+
+def number(column: str, text: str) -> float:
+    """Read a finite decimal number.
+
+    Raises:
+        BadRowError: no number, or one too large.
+
+    """
+    value = float(text) if _NUMBER.match(text) else math.nan
+    if not math.isfinite(value):
+        raise BadRowError("bad number", f"{column} is {text!r}; expected a number such as 0.25")
+    return value
