@@ -385,10 +385,8 @@ def test_a_reader_never_sees_half_a_write(state: StandinState, tmp_path: Path) -
             state.write([one])
             state.write([other])
         assert hammer.stdout is not None
-        reads, torn, changes = map(int, hammer.stdout.read().split())
-    assert torn == 0
-    assert reads > 10_000
-    assert changes > 100
+        changes, torn = map(int, hammer.stdout.read().split())
+    assert (changes, torn) == (500, 0)
 
 
 def test_a_writer_that_died_in_a_write_does_not_hang_its_readers(node: Node, state: StandinState) -> None:
