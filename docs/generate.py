@@ -63,6 +63,14 @@ KINDS: tuple[Kind, ...] = (
         "One thing each that the agent measures on a node.",
     ),
     Kind(
+        "Job sources",
+        "collector.jobs",
+        "JOB_SOURCE",
+        "collector.job_source",
+        "JobSource",
+        "One place each that knows which job holds which device of a node.",
+    ),
+    Kind(
         "Remedies",
         "analysis.remedies",
         "REMEDY",
