@@ -1,5 +1,5 @@
-/* Reads the process list of device 0 as fast as it goes until it has seen it change 5000 times (or a minute has passed),
- * and prints how often it changed and how many lists held entries of two writes. */
+/* Reads the process list of device 0 as fast as it goes until it has seen it change 30000 times (or a minute has
+ * passed), and prints how often it changed and how many lists held entries of two writes. */
 #include <stdio.h>
 #include <time.h>
 
@@ -24,7 +24,7 @@ int main(void)
     unsigned long long last = 0;
     if (nvmlInit_v2() != 0 || nvmlDeviceGetHandleByIndex_v2(0, &handle) != 0)
         return 1;
-    for (double end = seconds() + 60; changes < 5000 && seconds() < end;) {
+    for (double end = seconds() + 60; changes < 30000 && seconds() < end;) {
         unsigned count = 64, mixed = 0;
         if (nvmlDeviceGetComputeRunningProcesses_v3(handle, &count, list) != 0)
             return 2;

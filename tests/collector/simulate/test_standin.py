@@ -389,7 +389,7 @@ def test_a_reader_never_sees_half_a_write(state: StandinState, tmp_path: Path, m
             state.write([other])
         assert hammer.stdout is not None
         changes, torn = map(int, hammer.stdout.read().split())
-    assert (changes, torn) == (5000, 0)
+    assert (changes, torn) == (30000, 0)
 
 
 def test_a_writer_that_died_in_a_write_does_not_hang_its_readers(node: Node, state: StandinState) -> None:
