@@ -1,0 +1,1 @@
+"""The weekly report: one document in, HTML or Markdown out."""

@@ -1,0 +1,141 @@
+"""One session of the pages: the client, cached answers, the period that all pages share, and errors in one line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import streamlit as st
+
+from dashboards.account import RUNG_WORDS
+from dashboards.document import rows, text
+from dashboards.page import Page, PageContext, pages
+from dashboards.settings import CACHE_ENTRIES, CACHE_SECONDS
+from dashboards.text import markdown
+from warehouse.client import Client, Document, find_server
+from warehouse.contract.errors import NotFoundError, StoreError, TrueloadError, UnreachableError
+from warehouse.contract.metrics import Rung
+from warehouse.contract.settings import load
+
+_SETTINGS = load(
+    (CACHE_SECONDS, CACHE_ENTRIES),
+    None,
+    {name: value for name, value in os.environ.items() if name in {CACHE_SECONDS.variable, CACHE_ENTRIES.variable}},
+)
+
+
+@st.cache_resource
+def client() -> Client:
+    """Give the one client of this process; it is safe to share between sessions.
+
+    Raises:
+        UnreachableError: no server owns the directory.
+
+    """
+    data = Path(os.environ.get("TRUELOAD_DATA", "trueload-data"))
+    found = find_server(data)
+    if found is None:
+        raise UnreachableError(f"{data}: no server is running for this directory")
+    return found
+
+
+@st.cache_data(ttl=_SETTINGS[CACHE_SECONDS], max_entries=_SETTINGS[CACHE_ENTRIES], show_spinner=False)
+def _answer(question: str, parameters: tuple[tuple[str, str], ...]) -> Document:
+    return client().ask(question, dict(parameters))
+
+
+def ask(question: str, parameters: Mapping[str, str]) -> Document:
+    """Give the document that answers a question, from the cache where it is fresh."""
+    return _answer(question, tuple(sorted(parameters.items())))
+
+
+def run() -> None:
+    """Draw the menu, the period and the page that the address names."""
+    st.set_page_config(page_title="trueload", page_icon=":material/speed:", layout="wide")
+    found = pages()
+    places: dict[str, st.Page] = {}
+    period: dict[str, str] = {}
+    context = PageContext(ask, period, _linker(places, period))
+    for index, page in enumerate(found):
+        places[page.name] = st.Page(
+            _body(page, context), title=page.title, icon=page.icon, url_path=page.name, default=index == 0
+        )
+    sections: dict[str, list[st.Page]] = {}
+    for page in found:
+        sections.setdefault(page.section, []).append(places[page.name])
+    chosen = st.navigation(sections)
+    period.update(_choose_period())
+    chosen.run()
+
+
+def _body(page: Page, context: PageContext) -> Callable[[], None]:
+    def body() -> None:
+        st.title(page.title)
+        with explained():
+            page.draw(context)
+
+    body.__name__ = page.name
+    return body
+
+
+def _linker(places: Mapping[str, st.Page], period: Mapping[str, str]) -> Callable[[str, str, Mapping[str, str]], None]:
+    def link(name: str, words: str, query: Mapping[str, str]) -> None:
+        st.page_link(places[name], label=markdown(words), query_params={**period, **query})
+
+    return link
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turn our own errors into one clear message; a server that is gone is looked up anew at the next try."""
+    try:
+        yield
+    except (UnreachableError, StoreError) as error:
+        client.clear()
+        st.error(
+            f"{markdown(str(error), 500)}\n\nStart it with `trueload up` or `trueload serve`, then reload this page."
+        )
+    except NotFoundError as error:
+        st.warning(markdown(str(error), 500))
+    except TrueloadError as error:
+        st.error(markdown(str(error), 500))
+
+
+def _choose_period() -> dict[str, str]:
+    """Draw the period beside every page. What was chosen stands in the address, so that a link means the same to all.
+
+    Dates are half-open, as everywhere: ``until`` is the first day left out.
+    """
+    with st.sidebar:
+        st.subheader("Period")
+        week = st.selectbox(
+            "Week", _weeks(), index=None, key="week", bind="query-params", placeholder="all, or as dated below"
+        )
+        since = st.date_input("From (UTC)", None, key="since", bind="query-params", disabled=week is not None)
+        until = st.date_input(
+            "To, not included (UTC)", None, key="until", bind="query-params", disabled=week is not None
+        )
+        rung = st.selectbox(
+            "Busy by",
+            [str(rung) for rung in Rung],
+            index=None,
+            format_func=lambda rung: rung,
+            key="rung",
+            bind="query-params",
+            placeholder="the best that covers enough",
+            help="Which rung of the ladder counts as busy: " + ", ".join(RUNG_WORDS[str(rung)] for rung in Rung),
+        )
+    chosen = {"week": week} if week else {"since": since and since.isoformat(), "until": until and until.isoformat()}
+    return {key: str(value) for key, value in {**chosen, "rung": rung}.items() if value}
+
+
+def _weeks() -> list[str]:
+    """Give the weeks that have data, newest first; none when the data cannot be reached, which the page itself says."""
+    try:
+        return sorted(
+            (key for row in rows(ask("waste", {"by": "week"}), "rows") if (key := text(row, "key"))), reverse=True
+        )
+    except TrueloadError:
+        return []

@@ -1,0 +1,1 @@
+"""One file = one page, found by a scan for its constant ``PAGE``."""
