@@ -2,7 +2,7 @@
 
 Two jobs are one family when they have the same signature (``analysis.signature``): same cluster and owner, and names
 that begin alike once numbers, dates, hashes and hyper-parameters are masked. All tasks of a job array belong together.
-Sessions and trials by a person are never a family. Tang et al. (HFTA, MLSys 2021) found that 46 % of a cluster's
+Sessions and trials by a person are never a family. Wang et al. (HFTA, MLSys 2021) found that 46 % of a cluster's
 GPU-hours went to repetitive single-GPU training; ``share_of_gpu_seconds`` is the same table for this site.
 """
 

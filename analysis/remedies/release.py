@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from analysis.account import total
+from analysis.evidence import AttemptEvidence
 from analysis.remedy import Case, Remedy
 from analysis.saving import WholeIdle, recommendation_id, whole_idle
 from warehouse.contract.model import Recommendation, Refusal, Saving
@@ -14,8 +15,6 @@ from warehouse.contract.units import SECONDS_PER_HOUR, iso
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from analysis.evidence import AttemptEvidence
 
 NAME = "release"
 
@@ -60,6 +59,10 @@ MIN_SAVING = Setting(
     0.0,
 )
 
+Idle = tuple[AttemptEvidence, WholeIdle]
+
+_EDGE_SECONDS = 120.0
+"""The last sample may be this much older than the end: two cadences of a minute."""
 _SLURM_ID = re.compile(r"\d+(_\d+)?\Z")
 _CULL = """\
 # jupyter_server_config.py: end idle kernels after an hour, then the server
@@ -88,9 +91,9 @@ def judge(case: Case, settings: Settings) -> Recommendation | Refusal | None:
     if not split:
         reason = "Only means over whole attempts are known: how long each idle pause lasted is not."
         return Refusal(case.subject, NAME, reason, ("device samples at a cadence of a minute or less",))
-    idle = [whole_idle(attempt) for attempt in split]
+    idle = [(attempt, whole_idle(attempt)) for attempt in split]
     graces = sorted((settings[GRACE_LONG], settings[GRACE_USUAL], settings[GRACE_SHORT]), reverse=True)
-    low, likely, high = (sum(one.beyond(grace) for one in idle) for grace in graces)
+    low, likely, high = (sum(one.beyond(grace) for _, one in idle) for grace in graces)
     if likely < settings[MIN_SAVING]:
         return None
     return Recommendation(
@@ -104,8 +107,8 @@ def judge(case: Case, settings: Settings) -> Recommendation | Refusal | None:
         + ", ".join(f"{grace / SECONDS_PER_HOUR:g} h" for grace in graces)
         + " (low, likely, high)",
         rung=case.rung.value,
-        evidence=_evidence(split, idle, graces[-1], len(case.attempts)),
-        action=_action(split, idle),
+        evidence=_evidence(case, idle, graces[-1]),
+        action=_action(case, idle, graces[1]),
         risks=_RISKS,
     )
 
@@ -114,29 +117,22 @@ def _run_seconds(attempt: AttemptEvidence, case: Case) -> float:
     return (case.until_at if attempt.end_at is None else attempt.end_at) - attempt.start_at
 
 
-def _evidence(
-    attempts: Sequence[AttemptEvidence], idle: Sequence[WholeIdle], shortest_grace: float, all_count: int
-) -> tuple[str, ...]:
-    account = total(attempt.gpu_seconds for attempt in attempts)
-    spans = [span for one in idle for span in one.spans if span[1] - span[0] > shortest_grace]
-    longest = max(spans, key=lambda span: span[1] - span[0])
-    followed = sum(
-        1
-        for attempt, one in zip(attempts, idle, strict=True)
-        for start, end in one.spans
-        if end - start > shortest_grace and not _lasts_to_the_end(attempt, end)
-    )
+def _evidence(case: Case, idle: Sequence[Idle], shortest_grace: float) -> tuple[str, ...]:
+    account = total(attempt.gpu_seconds for attempt, _ in idle)
+    long = [(attempt, span) for attempt, one in idle for span in one.spans if span[1] - span[0] > shortest_grace]
+    longest = max((span for _, span in long), key=lambda span: span[1] - span[0])
+    followed = sum(1 for attempt, span in long if not _lasts_to_the_end(case, attempt, span[1]))
     held, unknown = _hours(account.allocated), _hours(account.unknown)
     no_process, with_process = _hours(account.no_process), _hours(account.with_process)
     hours = _hours(longest[1] - longest[0])
     rows = [
-        f"{len(attempts)} of {all_count} attempts have samples and ran long enough",
+        f"{len(idle)} of {len(case.attempts)} attempts have samples and ran long enough",
         f"{held} GPU-hours held, {unknown} of them without data",
         f"{no_process} GPU-hours without a process, {with_process} with a process that did nothing for long",
-        f"{len(spans)} stretches longer than {shortest_grace:g} s, the longest {hours} h from {iso(longest[0])}",
+        f"{len(long)} stretches longer than {shortest_grace:g} s, the longest {hours} h from {iso(longest[0])}",
         f"{followed} of these stretches were followed by more work",
     ]
-    partly = (account.no_process or 0.0) + (account.with_process or 0.0) - sum(one.gpu_seconds for one in idle)
+    partly = (account.no_process or 0.0) + (account.with_process or 0.0) - sum(one.gpu_seconds for _, one in idle)
     if partly >= 1.0:
         rows.append(
             f"{_hours(partly)} GPU-hours idle on some of a job's devices while others worked are not claimed: "
@@ -145,20 +141,22 @@ def _evidence(
     return tuple(rows)
 
 
-def _lasts_to_the_end(attempt: AttemptEvidence, idle_end_at: float) -> bool:
-    """Say whether nothing came after the stretch; a running attempt's last stretch counts as its end."""
-    last = max(stretch.end_at for stretch in attempt.idle_stretches)
-    return idle_end_at >= (last if attempt.end_at is None else attempt.end_at - 1.0)
+def _lasts_to_the_end(case: Case, attempt: AttemptEvidence, idle_end_at: float) -> bool:
+    """Say whether nothing came after the stretch: until the attempt's end, or until now while it runs."""
+    end = case.until_at if attempt.end_at is None else min(attempt.end_at, case.until_at)
+    return idle_end_at >= end - _EDGE_SECONDS
 
 
-def _action(attempts: Sequence[AttemptEvidence], idle: Sequence[WholeIdle]) -> str:
+def _action(case: Case, idle: Sequence[Idle], grace: float) -> str:
+    """Give commands for holders that are idle now and have been for the usual grace, then the rule for the future."""
     running = [
         attempt.scheduler_job_id
-        for attempt, one in zip(attempts, idle, strict=True)
-        if attempt.end_at is None and one.spans and _lasts_to_the_end(attempt, one.spans[-1][1])
+        for attempt, one in idle
+        if attempt.end_at is None and one.spans and one.spans[-1][1] - one.spans[-1][0] > grace
+        if _lasts_to_the_end(case, attempt, one.spans[-1][1])
     ]
     now = [f"scancel {job}" if _SLURM_ID.match(job) else f"# end job {job!r}" for job in running]
-    rule = _CULL if any(attempt.interactive for attempt in attempts) else _TIMEOUT
+    rule = _CULL if any(attempt.interactive for attempt, _ in idle) else _TIMEOUT
     return "\n".join([*now, rule])
 
 
