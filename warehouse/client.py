@@ -21,6 +21,7 @@ from warehouse.contract import wire
 from warehouse.contract.errors import (
     BadUseError,
     NotFoundError,
+    OverloadedError,
     RefusedError,
     StoreError,
     TrueloadError,
@@ -204,6 +205,7 @@ _ERRORS: dict[int, type[TrueloadError]] = {
     401: RefusedError,
     403: RefusedError,
     404: NotFoundError,
+    429: OverloadedError,
     503: StoreError,
 }
 

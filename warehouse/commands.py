@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 @pass_composition
 def serve_command(composition: Composition, data: Path, host: str | None, port: int | None) -> None:
     """Own the store of a data directory: take batches, answer questions, until stopped."""
+    from warehouse.committer import Committer
     from warehouse.server import create_app, serve
     from warehouse.store import open_store
 
@@ -43,9 +44,10 @@ def serve_command(composition: Composition, data: Path, host: str | None, port: 
     store = open_store(data, create=True, memory_limit_bytes=_memory_limit_bytes(settings))
     try:
         tokens = access.ensure_tokens(data)
-        app = create_app(store, composition.answers(), settings, tokens)
         chosen = settings[SERVER_PORT] if port is None else port
-        serve(data, app, host or settings[SERVER_HOST], chosen, tokens.by_role[access.Role.OPERATOR])
+        with Committer(store, data, settings) as committer:
+            app = create_app(store, committer, composition.answers(), settings, tokens)
+            serve(data, app, host or settings[SERVER_HOST], chosen, tokens.by_role[access.Role.OPERATOR])
     finally:
         store.close()
 

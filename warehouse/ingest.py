@@ -1,66 +1,20 @@
-"""What comes in: batches of agents and rows of foreign files, each once and whole.
-
-The ledger row and the rows of a batch are written in one transaction, so a batch that is sent again adds nothing.
-Values that cannot be true are set aside and counted by sender and column; the rest of the row is kept.
-"""
+"""Rows of foreign files: each record's content once, all of a chunk or nothing (docs/decisions/0002)."""
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from warehouse.arrow import to_arrow
-from warehouse.contract.errors import BadInputError
-from warehouse.contract.metrics import CATALOGUE, Metric
+from warehouse.contract.wire import LEDGER_ONLY
 from warehouse.importer import PastAttempt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from warehouse.client import RecordId
-    from warehouse.contract.wire import Batch, Table
-    from warehouse.store import Store, Transaction
-
-LEDGER_ONLY = "import_record"
-"""A table that travels with imported rows and names the records they came from; it has no table in the store."""
-
-
-@dataclass(frozen=True, slots=True)
-class Acceptance:
-    """What became of a batch: whether it was here before, rows taken, values set aside as impossible."""
-
-    duplicate: bool
-    rows: int
-    rejected_values: int
-
-
-def accept_batch(store: Store, batch: Batch) -> Acceptance:
-    """Take a batch of an agent or collector.
-
-    Raises:
-        BadInputError: a value has the wrong type; nothing of the batch is kept.
-        StoreError: the store refused; nothing of the batch is kept.
-
-    """
-    if LEDGER_ONLY in batch.tables:
-        raise BadInputError(batch.agent, LEDGER_ONLY, "belongs to imports, not to batches")
-    checked = {name: _possible(to_arrow(name, table)) for name, table in batch.tables.items() if table.rows}
-    rejected = sum((Counter(counts) for _, counts in checked.values()), Counter[str]())
-    rows = sum(table.num_rows for table, _ in checked.values())
-    with store.transaction() as transaction:
-        if not _first_time(transaction, batch, rows, sum(rejected.values())):
-            return Acceptance(duplicate=True, rows=0, rejected_values=0)
-        for name, (table, _) in checked.items():
-            transaction.write_arrow(name, table)
-        for column, count in rejected.items():
-            transaction.execute(
-                "INSERT INTO rejected_value VALUES (?, ?, now()::TIMESTAMP, ?)", [batch.agent, column, count]
-            )
-    return Acceptance(duplicate=False, rows=rows, rejected_values=sum(rejected.values()))
+    from warehouse.contract.wire import Table
+    from warehouse.store import Store
 
 
 def which_are_new(store: Store, format_name: str, records: Sequence[RecordId]) -> list[bool]:
@@ -100,45 +54,3 @@ def _as_arrow(records: Sequence[RecordId]) -> pa.Table:
             "content_hash": pa.array([record.content_hash for record in records], pa.int64()),
         }
     )
-
-
-def _first_time(transaction: Transaction, batch: Batch, rows: int, rejected: int) -> bool:
-    return bool(
-        transaction.execute(
-            """
-            INSERT INTO batch_ledger VALUES (?, ?, ?, ?, now()::TIMESTAMP, ?, ?)
-            ON CONFLICT DO NOTHING RETURNING sequence
-            """,
-            [batch.agent, batch.boot_id, batch.sequence, batch.part, rows, rejected],
-        )
-    )
-
-
-def _possible(rows: pa.Table) -> tuple[pa.Table, dict[str, int]]:
-    """Set impossible metric values of samples to absent and count them by column."""
-    rejected: dict[str, int] = {}
-    if "cadence_seconds" not in rows.column_names:
-        return rows, rejected
-    cadence = rows["cadence_seconds"]
-    for metric in CATALOGUE:
-        for column in metric.columns:
-            if column not in rows.column_names:
-                continue
-            values = rows[column]
-            good = pc.fill_null(_is_possible(metric, values, cadence), True)  # noqa: FBT003 - Arrow's signature
-            bad = rows.num_rows - (pc.sum(good).as_py() or 0)
-            if bad:
-                rejected[column] = bad
-                cleaned = pc.if_else(good, values, pa.scalar(None, values.type))
-                rows = rows.set_column(rows.column_names.index(column), column, cleaned)
-    return rows, rejected
-
-
-def _is_possible(metric: Metric, values: pa.ChunkedArray, cadence: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Apply ``metrics.is_possible`` to whole columns."""
-    good = pc.is_finite(values)
-    if metric.lowest is not None:
-        good = pc.and_(good, pc.greater_equal(values, metric.lowest))
-    if metric.is_time_within_cadence:
-        return pc.and_(good, pc.less_equal(values, cadence))
-    return good if metric.highest is None else pc.and_(good, pc.less_equal(values, metric.highest))

@@ -13,13 +13,14 @@ import uvicorn
 from fastapi import Depends, FastAPI, HTTPException, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from warehouse import access, ingest
+from warehouse import access, batches, ingest
 from warehouse.client import RecordId
 from warehouse.contract import wire
 from warehouse.contract.errors import (
     BadInputError,
     BadUseError,
     NotFoundError,
+    OverloadedError,
     StoreError,
     TrueloadError,
 )
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from warehouse.access import Role, Tokens
     from warehouse.client import Answer
+    from warehouse.committer import Committer
     from warehouse.contract.settings import Settings
     from warehouse.store import Store
 
@@ -37,16 +39,22 @@ LOG = logging.getLogger("trueload.server")
 GRACE_SECONDS = 5
 """How long open requests may still run after the server was told to stop."""
 
+RETRY_AFTER_SECONDS = 5
+"""How long a sender that was turned away should wait; the agent adds jitter of its own."""
+
 _STATUS: tuple[tuple[type[TrueloadError], int], ...] = (
     (BadInputError, 400),
     (BadUseError, 400),
     (NotFoundError, 404),
+    (OverloadedError, 429),
     (StoreError, 503),
 )
 
 
-def create_app(store: Store, answers: Mapping[str, Answer], settings: Settings, tokens: Tokens) -> FastAPI:
-    """Build the application over an open store."""
+def create_app(
+    store: Store, committer: Committer, answers: Mapping[str, Answer], settings: Settings, tokens: Tokens
+) -> FastAPI:
+    """Build the application over an open store and a running committer."""
     app = FastAPI(title="trueload", docs_url=None, redoc_url=None, openapi_url=None)
     agents = Depends(_require(tokens, {access.Role.AGENT, access.Role.OPERATOR}))
     operators = Depends(_require(tokens, {access.Role.OPERATOR}))
@@ -54,7 +62,10 @@ def create_app(store: Store, answers: Mapping[str, Answer], settings: Settings, 
     @app.exception_handler(TrueloadError)
     async def _explain(_request: Request, error: TrueloadError) -> Response:
         status = next((code for kind, code in _STATUS if isinstance(error, kind)), 500)
-        return _json({"error": type(error).__name__, "message": str(error)}, status)
+        answer = _json({"error": type(error).__name__, "message": str(error)}, status)
+        if status in (429, 503):
+            answer.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+        return answer
 
     @app.get("/healthz")
     async def _health() -> Response:
@@ -63,7 +74,8 @@ def create_app(store: Store, answers: Mapping[str, Answer], settings: Settings, 
     @app.post("/v1/batches", dependencies=[agents])
     async def _batches(request: Request) -> Response:
         body = await _body(request)
-        result = await run_in_threadpool(lambda: ingest.accept_batch(store, _decode(body, "batch")))
+        checked = await run_in_threadpool(lambda: batches.check(_decode(body, "batch")))
+        result = await asyncio.wrap_future(committer.submit(checked))
         return _json(
             {
                 "acknowledged": True,
@@ -175,12 +187,12 @@ def _cluster_and_ids(body: bytes) -> tuple[str, list[str]]:
 
 
 def _records(batch: wire.Batch) -> list[RecordId]:
-    table = batch.tables.get(ingest.LEDGER_ONLY, wire.Table(0, {}))
+    table = batch.tables.get(wire.LEDGER_ONLY, wire.Table(0, {}))
     keys, hashes = table.columns.get("record_key", []), table.columns.get("content_hash", [])
     if not isinstance(keys, list) or not isinstance(hashes, list) or len(keys) != len(hashes):
-        raise BadInputError(batch.agent, ingest.LEDGER_ONLY, "expected as many keys as hashes")
+        raise BadInputError(batch.agent, wire.LEDGER_ONLY, "expected as many keys as hashes")
     if not all(isinstance(key, str) for key in keys) or not all(isinstance(value, int) for value in hashes):
-        raise BadInputError(batch.agent, ingest.LEDGER_ONLY, "keys are texts and hashes whole numbers")
+        raise BadInputError(batch.agent, wire.LEDGER_ONLY, "keys are texts and hashes whole numbers")
     return [RecordId(key, value) for key, value in zip(keys, hashes, strict=True)]
 
 

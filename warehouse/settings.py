@@ -46,12 +46,42 @@ IMPORT_MAX_FIELD_CHARACTERS = Setting(
     1_000_000,
 )
 
+COMMIT_WINDOW_SECONDS = Setting(
+    "store",
+    "commit_window_seconds",
+    0.25,
+    "seconds",
+    "Batches that arrive within it are written in one transaction; an acknowledgement waits at most this much longer.",
+    0.0,
+    10.0,
+)
+MAX_WAITING_ROWS = Setting(
+    "store",
+    "max_waiting_rows",
+    2_000_000,
+    "rows",
+    "Rows taken but not yet written; about 500 MB. Beyond it senders are told to come again.",
+    1,
+    100_000_000,
+)
+FREE_SPACE_FLOOR_BYTES = Setting(
+    "store",
+    "free_space_floor_bytes",
+    256 * 1024**2,
+    "bytes",
+    "Below it no new data are taken and reading goes on; leaves room for one checkpoint of the database.",
+    0,
+)
+
 SETTINGS: tuple[AnySetting, ...] = (
     CLUSTER_NAME,
     CLUSTER_ZONE,
     SERVER_HOST,
     SERVER_PORT,
     MEMORY_LIMIT_RATIO,
+    COMMIT_WINDOW_SECONDS,
+    MAX_WAITING_ROWS,
+    FREE_SPACE_FLOOR_BYTES,
     IMPORT_CHUNK_RECORDS,
     IMPORT_CHUNK_CHARACTERS,
     IMPORT_MAX_FIELD_CHARACTERS,

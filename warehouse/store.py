@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 import ibis
+import pyarrow as pa
 
 from warehouse import queries
 from warehouse.arrow import COLUMN_TYPES, to_arrow
@@ -24,8 +25,6 @@ from warehouse.contract.model import RECORDS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
-
-    import pyarrow as pa
 
     from warehouse.contract.wire import Table
 
@@ -48,16 +47,16 @@ class Store:
 
     def tables(self) -> queries.Tables:
         """Give the tables for reading, on a cursor of their own."""
-        return queries.tables(ibis.duckdb.from_connection(self._connection.cursor()))
+        return queries.tables(ibis.duckdb.from_connection(self._cursor()))
 
     def read(self, sql: str, parameters: list[object] | None = None) -> pa.Table:
         """Run one SELECT on a cursor of its own."""
-        with self._connection.cursor() as cursor:
+        with self._cursor() as cursor:
             return cursor.sql(sql, params=parameters or []).to_arrow_table()
 
     def known_records(self, format_name: str, records: pa.Table) -> set[tuple[str, int]]:
         """Give those (record_key, content_hash) of ``records`` that were loaded before from this format."""
-        with self._connection.cursor() as cursor:
+        with self._cursor() as cursor:
             cursor.register("incoming", records)
             rows = cursor.execute(
                 """
@@ -81,7 +80,7 @@ class Store:
             StoreError: the database refused; nothing of the transaction was kept.
 
         """
-        with self._writing, self._connection.cursor() as cursor:
+        with self._writing, self._cursor() as cursor:
             try:
                 cursor.execute("BEGIN")
                 yield Transaction(cursor)
@@ -93,6 +92,12 @@ class Store:
                 _roll_back(cursor)
                 raise
             self._writes += 1
+
+    def _cursor(self) -> duckdb.DuckDBPyConnection:
+        try:
+            return self._connection.cursor()
+        except duckdb.Error as cause:
+            raise StoreError(f"the store is closed ({cause})") from cause
 
     def close(self) -> None:
         """Let go of the file. Waits for a running write."""
@@ -111,6 +116,14 @@ class Transaction:
         """Run one statement and give its rows."""
         return self._cursor.execute(sql, parameters or []).fetchall()
 
+    def execute_with(self, incoming: pa.Table, sql: str) -> list[tuple[object, ...]]:
+        """Run one statement that reads the Arrow table as ``incoming``, and give its rows."""
+        self._cursor.register("incoming", incoming)
+        try:
+            return self.execute(sql)
+        finally:
+            self._cursor.unregister("incoming")
+
     def write(self, tables: Mapping[str, Table]) -> int:
         """Add samples; add or renew keyed records. Gives the number of rows taken.
 
@@ -122,24 +135,17 @@ class Transaction:
 
     def write_arrow(self, name: str, rows: pa.Table) -> int:
         """Add rows of one table; rows of keyed records replace what was known, absent values keep it."""
-        self._cursor.register("incoming", rows)
-        try:
-            kind = RECORDS.get(name)
-            self._cursor.execute(_append(name, rows) if kind is None else _merge(name, kind.KEY))
-        finally:
-            self._cursor.unregister("incoming")
+        kind = RECORDS.get(name)
+        self.execute_with(rows, _append(name, rows) if kind is None else _merge(name, kind.KEY))
         return int(rows.num_rows)
 
     def remember_records(self, format_name: str, records: pa.Table) -> None:
         """Remember that these records' content was loaded."""
-        self._cursor.register("incoming", records)
-        try:
-            self.execute(
-                "INSERT INTO import_ledger SELECT ?, record_key, content_hash, now()::TIMESTAMP FROM incoming",
-                [format_name],
-            )
-        finally:
-            self._cursor.unregister("incoming")
+        named = records.append_column("format", pa.repeat(pa.scalar(format_name), records.num_rows))
+        self.execute_with(
+            named,
+            "INSERT INTO import_ledger SELECT format, record_key, content_hash, now()::TIMESTAMP FROM incoming",
+        )
 
 
 def open_store(data: Path, *, create: bool = False, memory_limit_bytes: int | None = None) -> Store:

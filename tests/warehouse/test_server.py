@@ -19,6 +19,7 @@ import uvicorn
 
 from warehouse import access
 from warehouse.client import Document, HttpClient, LocalClient, Parameters, RecordId, find_server
+from warehouse.committer import Committer
 from warehouse.contract import model, wire
 from warehouse.contract.errors import BadUseError, NotFoundError, RefusedError, StoreError, UnreachableError
 from warehouse.contract.settings import Settings
@@ -41,7 +42,9 @@ class Running:
     def __init__(self, data: Path) -> None:
         self.store = open_store(data, create=True)
         self.tokens = access.ensure_tokens(data)
-        app = create_app(self.store, ANSWERS, Settings(), self.tokens)
+        self._committer = Committer(self.store, data, Settings())
+        self._committer.__enter__()
+        app = create_app(self.store, self._committer, ANSWERS, Settings(), self.tokens)
         self._server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
         self._thread = threading.Thread(target=self._server.run)
         self._thread.start()
@@ -64,6 +67,7 @@ class Running:
         """End the thread and close the store."""
         self._server.should_exit = True
         self._thread.join()
+        self._committer.__exit__()
         self.store.close()
 
 

@@ -45,6 +45,10 @@ class StoreBusyError(StoreError):
     """Another process owns the database file."""
 
 
+class OverloadedError(StoreError):
+    """The store takes nothing more just now (too much waits, or the disk is nearly full); reading goes on."""
+
+
 class UnreachableError(TrueloadError):
     """A server did not answer. Data waiting in a spool are safe; the caller may try again."""
 

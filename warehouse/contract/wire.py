@@ -21,6 +21,9 @@ VERSION = 1
 MAX_COMPRESSED_BYTES = 16 * 1024**2
 MAX_PLAIN_BYTES = 256 * 1024**2
 
+LEDGER_ONLY = "import_record"
+"""A table that travels with imported rows and names the records they came from; it has no table in the store."""
+
 Value = str | int | float | bool | None
 Column = Sequence[Value] | Value
 
@@ -28,7 +31,7 @@ TABLE_COLUMNS: dict[str, tuple[str, ...]] = {
     **{name: model.columns(kind) for name, kind in model.RECORDS.items()},
     "process_sample": model.columns(model.ProcessSample),
     "device_sample": (*model.SAMPLE_COLUMNS, *METRIC_COLUMNS),
-    "import_record": ("record_key", "content_hash"),
+    LEDGER_ONLY: ("record_key", "content_hash"),
 }
 """Every table that may travel, with its columns."""
 

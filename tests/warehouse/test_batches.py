@@ -1,0 +1,149 @@
+"""Batches come in once and whole, in groups; impossible values are counted, never stored."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from warehouse.batches import Acceptance, check, commit
+from warehouse.committer import Committer
+from warehouse.contract import model, wire
+from warehouse.contract.errors import BadInputError, OverloadedError, StoreError
+from warehouse.contract.settings import Settings
+from warehouse.store import Store, open_store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """Give an empty store."""
+    opened = open_store(tmp_path, create=True)
+    yield opened
+    opened.close()
+
+
+def accept(store: Store, batch: wire.Batch) -> Acceptance:
+    """Check and write one batch."""
+    return commit(store, [check(batch)])[0]
+
+
+def samples(**columns: wire.Column) -> wire.Batch:
+    """Give a batch of two samples of one device, 10 s apart."""
+    table = wire.Table(
+        2,
+        {
+            "cluster": "c",
+            "node": "n",
+            "device_uuid": "GPU-1",
+            "sampled_at": [0.0, 10.0],
+            "cadence_seconds": 10.0,
+            "source": "nvml",
+            **columns,
+        },
+    )
+    return wire.Batch("n", "boot", 1, 0.0, {"device_sample": table})
+
+
+def test_a_batch_sent_again_adds_nothing(store: Store) -> None:
+    batch = samples(driver_util_ratio=[0.5, 0.25])
+    assert accept(store, batch).rows == 2
+    assert accept(store, batch).duplicate
+    assert store.read("SELECT sum(driver_util_ratio) AS s, count(*) AS n FROM device_sample").to_pylist() == [
+        {"s": 0.75, "n": 2}
+    ]
+
+
+def test_another_part_of_the_same_sequence_is_another_batch(store: Store) -> None:
+    batch = samples(driver_util_ratio=0.5)
+    accept(store, batch)
+    assert not accept(store, dataclasses.replace(batch, part=1)).duplicate
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("driver_util_ratio", 1.5),
+        ("driver_util_ratio", -0.1),
+        ("gpu_bound_seconds", 10.5),
+        ("energy_joules", -1.0),
+        ("memory_used_bytes", float("inf")),
+    ],
+)
+def test_a_value_that_cannot_be_true_is_absent_and_counted(store: Store, column: str, value: float) -> None:
+    result = accept(store, samples(temperature_celsius=[40.0, 41.0], **{column: [value, None]}))
+    assert result.rejected_values == 1
+    rows = store.read(f"SELECT {column} AS v, temperature_celsius AS t FROM device_sample ORDER BY t").to_pylist()
+    assert rows == [{"v": None, "t": 40.0}, {"v": None, "t": 41.0}]
+    assert store.read("SELECT agent, column_name, value_count FROM rejected_value").to_pylist() == [
+        {"agent": "n", "column_name": column, "value_count": 1}
+    ]
+
+
+def test_a_bad_table_keeps_the_whole_batch_out(store: Store) -> None:
+    good = wire.from_records([model.Job("k", "c", "1", "s")])
+    batch = samples(driver_util_ratio=["high", None])
+    with pytest.raises(BadInputError, match="driver_util_ratio"):
+        accept(store, dataclasses.replace(batch, tables={**good, **batch.tables}))
+    assert store.read("SELECT count(*) AS n FROM job").to_pylist() == [{"n": 0}]
+    assert store.read("SELECT count(*) AS n FROM batch_ledger").to_pylist() == [{"n": 0}]
+
+
+def test_a_group_may_hold_the_same_batch_twice_and_one_that_was_here_before(store: Store) -> None:
+    old, new = samples(driver_util_ratio=0.5), dataclasses.replace(samples(driver_util_ratio=0.5), sequence=2)
+    accept(store, old)
+    results = commit(store, [check(batch) for batch in (old, new, new)])
+    assert [result.duplicate for result in results] == [True, False, True]
+    assert store.read("SELECT count(*) AS n FROM device_sample").to_pylist() == [{"n": 4}]
+
+
+def test_no_batches_are_no_work(store: Store) -> None:
+    assert commit(store, []) == []
+
+
+def test_of_two_states_of_a_record_in_one_group_the_later_batch_wins(store: Store) -> None:
+    first, second = (
+        wire.Batch("n", "boot", at, 0.0, wire.from_records([model.Job("k", "c", "1", "s", name=name)]))
+        for at, name in enumerate(["old", "new"])
+    )
+    commit(store, [check(first), check(second)])
+    assert store.read("SELECT name FROM job").to_pylist() == [{"name": "new"}]
+
+
+def test_the_committer_answers_every_sender_once_and_after_the_commit(store: Store, tmp_path: Path) -> None:
+    with Committer(store, tmp_path, Settings({"store.free_space_floor_bytes": 0})) as committer:
+        batch = samples(driver_util_ratio=0.5)
+        answers = [committer.submit(check(dataclasses.replace(batch, sequence=at % 20))) for at in range(40)]
+        assert sum(answer.result(timeout=30).duplicate for answer in answers) == 20
+        assert store.read("SELECT count(*) AS n FROM device_sample").to_pylist() == [{"n": 40}]
+
+
+def test_leaving_the_committer_writes_what_still_waits(store: Store, tmp_path: Path) -> None:
+    with Committer(store, tmp_path, Settings({"store.commit_window_seconds": 10.0})) as committer:
+        answer = committer.submit(check(samples(driver_util_ratio=0.5)))
+    assert answer.result(timeout=0).rows == 2
+
+
+def test_a_full_queue_and_a_full_disk_turn_senders_away(store: Store, tmp_path: Path) -> None:
+    batch = check(samples(driver_util_ratio=0.5))
+    slow = Settings({"store.commit_window_seconds": 10.0, "store.max_waiting_rows": 3})
+    with Committer(store, tmp_path, slow) as committer:
+        committer.submit(batch)
+        with pytest.raises(OverloadedError, match="wait to be written"):
+            committer.submit(batch)
+    with (
+        Committer(store, tmp_path, Settings({"store.free_space_floor_bytes": 2**62})) as committer,
+        pytest.raises(OverloadedError, match="below the floor"),
+    ):
+        committer.submit(batch)
+
+
+def test_a_failed_commit_is_told_to_every_sender_of_the_group(tmp_path: Path) -> None:
+    store = open_store(tmp_path, create=True)
+    with Committer(store, tmp_path, Settings()) as committer:
+        store.close()
+        answers = [committer.submit(check(samples(driver_util_ratio=0.5))) for _ in range(2)]
+        for answer in answers:
+            with pytest.raises(StoreError):
+                answer.result(timeout=30)

@@ -1,0 +1,173 @@
+"""Batches of agents and collectors: checked one by one, written in groups, each once and whole.
+
+Ledger and rows of a group are written in one transaction, so a batch that is sent again adds nothing, and a batch
+that was acknowledged is there. Values that cannot be true are set aside and counted by sender and column; the rest of
+the row is kept.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from warehouse.arrow import to_arrow
+from warehouse.contract.errors import BadInputError
+from warehouse.contract.metrics import CATALOGUE, Metric
+from warehouse.contract.wire import LEDGER_ONLY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from warehouse.contract.wire import Batch
+    from warehouse.store import Store, Transaction
+
+_LEDGER = pa.schema(
+    [
+        ("agent", pa.string()),
+        ("boot_id", pa.string()),
+        ("sequence", pa.int64()),
+        ("part", pa.int64()),
+        ("row_count", pa.int64()),
+        ("rejected_count", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """What became of a batch: whether it was here before, rows taken, values set aside as impossible."""
+
+    duplicate: bool
+    rows: int
+    rejected_values: int
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A batch whose every value has the right type and can be true: ready to be written."""
+
+    agent: str
+    boot_id: str
+    sequence: int
+    part: int
+    tables: Mapping[str, pa.Table]
+    rejected: Mapping[str, int]
+
+    @property
+    def name(self) -> tuple[str, str, int, int]:
+        """Give what names the batch for ever."""
+        return self.agent, self.boot_id, self.sequence, self.part
+
+    @property
+    def rows(self) -> int:
+        """Give the number of rows over all tables."""
+        return sum(table.num_rows for table in self.tables.values())
+
+
+def check(batch: Batch) -> Checked:
+    """Turn a decoded batch into Arrow tables of the store's types, impossible values set aside.
+
+    Raises:
+        BadInputError: a value has the wrong type, or a table does not belong into batches.
+
+    """
+    if LEDGER_ONLY in batch.tables:
+        raise BadInputError(batch.agent, LEDGER_ONLY, "belongs to imports, not to batches")
+    tables: dict[str, pa.Table] = {}
+    rejected: Counter[str] = Counter()
+    for name, table in batch.tables.items():
+        if table.rows:
+            tables[name], counts = _possible(to_arrow(name, table))
+            rejected.update(counts)
+    return Checked(batch.agent, batch.boot_id, batch.sequence, batch.part, tables, rejected)
+
+
+def commit(store: Store, batches: Sequence[Checked]) -> list[Acceptance]:
+    """Write batches together, in the given order; those that are here already, or twice in the group, add nothing.
+
+    Raises:
+        StoreError: the store refused; nothing of any of them is kept.
+
+    """
+    first = {batch.name: at for at, batch in reversed(list(enumerate(batches)))}
+    with store.transaction() as transaction:
+        new = _enter(transaction, [batches[at] for at in sorted(first.values())])
+        taken = [at for at, batch in enumerate(batches) if first[batch.name] == at and batch.name in new]
+        for name, rows in _by_table([batches[at] for at in taken]).items():
+            transaction.write_arrow(name, rows)
+        _count_rejected(transaction, [batches[at] for at in taken])
+    done = set(taken)
+    return [
+        Acceptance(duplicate=False, rows=batch.rows, rejected_values=sum(batch.rejected.values()))
+        if at in done
+        else Acceptance(duplicate=True, rows=0, rejected_values=0)
+        for at, batch in enumerate(batches)
+    ]
+
+
+def _enter(transaction: Transaction, batches: Sequence[Checked]) -> set[tuple[str, str, int, int]]:
+    """Write the ledger and give the names that were not in it."""
+    values = [(*batch.name, batch.rows, sum(batch.rejected.values())) for batch in batches]
+    columns = zip(*values, strict=True) if values else ([] for _ in _LEDGER)
+    rows = pa.table(
+        [pa.array(list(column), field.type) for column, field in zip(columns, _LEDGER, strict=True)], _LEDGER
+    )
+    found = transaction.execute_with(
+        rows,
+        """
+        INSERT INTO batch_ledger
+        SELECT agent, boot_id, sequence, part, now()::TIMESTAMP, row_count, rejected_count FROM incoming
+        ON CONFLICT DO NOTHING RETURNING agent, boot_id, sequence, part
+        """,
+    )
+    return {(str(agent), str(boot), int(str(sequence)), int(str(part))) for agent, boot, sequence, part in found}
+
+
+def _by_table(batches: Sequence[Checked]) -> dict[str, pa.Table]:
+    pieces: dict[str, list[pa.Table]] = {}
+    for batch in batches:
+        for name, table in batch.tables.items():
+            pieces.setdefault(name, []).append(table)
+    return {name: pa.concat_tables(tables) for name, tables in pieces.items()}
+
+
+def _count_rejected(transaction: Transaction, batches: Sequence[Checked]) -> None:
+    for batch in batches:
+        for column, count in batch.rejected.items():
+            transaction.execute(
+                "INSERT INTO rejected_value VALUES (?, ?, now()::TIMESTAMP, ?)", [batch.agent, column, count]
+            )
+
+
+def _possible(rows: pa.Table) -> tuple[pa.Table, dict[str, int]]:
+    """Set impossible metric values of samples to absent and count them by column."""
+    rejected: dict[str, int] = {}
+    if "cadence_seconds" not in rows.column_names:
+        return rows, rejected
+    cadence = rows["cadence_seconds"]
+    for metric in CATALOGUE:
+        for column in metric.columns:
+            if column not in rows.column_names or rows[column].null_count == rows.num_rows:
+                continue
+            values = rows[column]
+            good = pc.fill_null(_is_possible(metric, values, cadence), fill_value=True)
+            bad = rows.num_rows - (pc.sum(good).as_py() or 0)
+            if bad:
+                rejected[column] = bad
+                cleaned = pc.if_else(good, values, pa.scalar(None, values.type))
+                rows = rows.set_column(rows.column_names.index(column), column, cleaned)
+    return rows, rejected
+
+
+def _is_possible(metric: Metric, values: pa.ChunkedArray, cadence: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Apply ``metrics.is_possible`` to whole columns."""
+    good = pc.is_finite(values)
+    if metric.lowest is not None:
+        good = pc.and_(good, pc.greater_equal(values, metric.lowest))
+    if metric.is_time_within_cadence:
+        return pc.and_(good, pc.less_equal(values, cadence))
+    return good if metric.highest is None else pc.and_(good, pc.less_equal(values, metric.highest))

@@ -1,0 +1,116 @@
+"""Group commit: many small batches, few transactions.
+
+A transaction costs milliseconds whatever its size, so one a batch would cap a server at about 130 batches a second
+(measured; docs/benchmarks.md). One thread gathers what arrives within a short window and writes it together; every
+sender gets its answer only after the commit.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import shutil
+import threading
+import time
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from warehouse import batches
+from warehouse.contract.errors import OverloadedError
+from warehouse.settings import COMMIT_WINDOW_SECONDS, FREE_SPACE_FLOOR_BYTES, MAX_WAITING_ROWS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from warehouse.batches import Acceptance, Checked
+    from warehouse.contract.settings import Settings
+    from warehouse.store import Store
+
+LOG = logging.getLogger("trueload.committer")
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    batch: Checked
+    answer: Future[Acceptance]
+
+
+class Committer:
+    """One thread that writes batches in groups. Use as a context manager; leaving it writes what still waits."""
+
+    def __init__(self, store: Store, data: Path, settings: Settings) -> None:
+        """Prepare; the thread starts on entering the context."""
+        self._store = store
+        self._data = data
+        self._window_seconds = settings[COMMIT_WINDOW_SECONDS]
+        self._max_rows = settings[MAX_WAITING_ROWS]
+        self._floor_bytes = settings[FREE_SPACE_FLOOR_BYTES]
+        self._waiting: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        self._waiting_rows = 0
+        self._counting = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="committer")
+
+    def __enter__(self) -> Self:
+        """Start the thread."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Write what waits, then end the thread."""
+        self._waiting.put(None)
+        self._thread.join()
+
+    def submit(self, batch: Checked) -> Future[Acceptance]:
+        """Queue a batch; the future gives what became of it, after the commit.
+
+        Raises:
+            OverloadedError: more rows wait than the setting allows, or the disk is nearly full; send again later.
+
+        """
+        free_bytes = shutil.disk_usage(self._data).free
+        if free_bytes < self._floor_bytes:
+            raise OverloadedError(
+                f"{self._data}: {free_bytes} bytes free, below the floor of {self._floor_bytes}; make space"
+            )
+        with self._counting:
+            if self._waiting_rows + batch.rows > self._max_rows and self._waiting_rows:
+                raise OverloadedError(f"{self._waiting_rows} rows wait to be written; send again later")
+            self._waiting_rows += batch.rows
+        answer: Future[Acceptance] = Future()
+        self._waiting.put(_Waiting(batch, answer))
+        return answer
+
+    def _run(self) -> None:
+        last = False
+        while not last:
+            group, last = self._gather()
+            if group:
+                self._write(group)
+
+    def _gather(self) -> tuple[list[_Waiting], bool]:
+        """Wait for a first batch, then take what arrives within the window; says whether it was the last group."""
+        item = self._waiting.get()
+        group: list[_Waiting] = []
+        closes_at = time.monotonic() + self._window_seconds
+        while item is not None:
+            group.append(item)
+            try:
+                item = self._waiting.get(timeout=max(0.0, closes_at - time.monotonic()))
+            except queue.Empty:
+                return group, False
+        return group, True
+
+    def _write(self, group: list[_Waiting]) -> None:
+        try:
+            results = batches.commit(self._store, [waiting.batch for waiting in group])
+        except Exception as error:  # whatever broke, every sender must get an answer, and the thread go on
+            LOG.exception("%d batches could not be written; their senders keep them", len(group))
+            for waiting in group:
+                waiting.answer.set_exception(error)
+        else:
+            for waiting, result in zip(group, results, strict=True):
+                waiting.answer.set_result(result)
+        finally:
+            with self._counting:
+                self._waiting_rows -= sum(waiting.batch.rows for waiting in group)
