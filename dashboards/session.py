@@ -51,6 +51,11 @@ def ask(question: str, parameters: Mapping[str, str]) -> Document:
     return _answer(question, tuple(sorted(parameters.items())))
 
 
+def forget() -> None:
+    """Drop all cached answers."""
+    _answer.clear()
+
+
 def run() -> None:
     """Draw the menu, the period and the page that the address names."""
     st.set_page_config(page_title="trueload", page_icon=":material/speed:", layout="wide")

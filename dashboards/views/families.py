@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
-from dashboards import charts, frame, table
-from dashboards.document import Row, number, part, rows, text, texts
+from dashboards import address, charts, frame, table
+from dashboards.document import Row, number, part, rows, seconds, text, texts
 from dashboards.page import Page, PageContext
 from dashboards.table import Column
 from dashboards.text import markdown, plain
@@ -71,22 +71,24 @@ _COLUMNS = [
 
 def _one(context: PageContext, families: list[Row]) -> None:
     by_id = {key: family for family in families if (key := text(family, "family_id"))}
+    named = address.given("family", by_id)
     st.subheader("One family")
     chosen = st.selectbox(
         "Family",
         list(by_id),
-        index=None,
+        index=list(by_id).index(named) if named else None,
         format_func=lambda key: plain(text(by_id[key], "label")) if key in by_id else key,
-        key="family",
+        key="chosen_family",
         placeholder="choose a family to see its members",
     )
+    address.keep("family", chosen)
     if chosen is None:
         return
     family = by_id[chosen]
     members = _members(family)
     st.markdown(
         f"{markdown(text(family, 'label'))}: {count(len(members))} jobs, "
-        f"{gpu_hours(number(part(family, 'gpu_seconds'), 'allocated'))} allocated, "
+        f"{gpu_hours(seconds(family, 'allocated'))} allocated, "
         f"{percent(number(family, 'used_ratio'))} of the known time used. "
         f"They belong together: {markdown(text(family, 'reason'), 300)}."
     )

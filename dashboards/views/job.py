@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import streamlit as st
 
+from analysis.settings import INFLATION_RATIO
 from dashboards import charts, frame, table
 from dashboards.account import ALLOCATED_PARTS, HELD_IDLE, LADDER
 from dashboards.document import Row, number, part, rows, seconds, text, texts
 from dashboards.page import Page, PageContext
 from dashboards.table import Column
 from dashboards.text import markdown
-from dashboards.units import bounds, clock, gib, gpu_hours, percent, points, span
+from dashboards.units import bounds, clock, gpu_hours, percent, points
 
-INFLATED_RATIO = 0.2
-"""An inflation above this is called out: a fifth of the time that the driver calls busy, and the GPU was not."""
 RECENT_JOBS = 200
 IDENTITY = {
     "name": "Name",
@@ -100,15 +99,20 @@ def _attempt(attempt: Row) -> None:
         st.plotly_chart(charts.ladder(readings), key=key, alt="Rungs of the ladder side by side, in percent.")
     with right:
         for name, (word, _) in LADDER.items():
-            reading = part(readings, name)
-            if number(reading, "value") is not None:
-                st.markdown(
-                    f"**{word}** {markdown(percent(number(reading, 'value')))} · from "
-                    f"{markdown(text(reading, 'source'))}, covers {markdown(percent(number(reading, 'coverage_ratio')))}"
-                    + (" (assumed)" if reading.get("assumed") is True else "")
-                )
+            _reading(word, part(readings, name))
     _inflation(attempt, readings)
     _where_it_went(attempt)
+
+
+def _reading(word: str, reading: Row) -> None:
+    if number(reading, "value") is None:
+        return
+    covered = percent(number(reading, "coverage_ratio"))
+    assumed = " (assumed)" if reading.get("assumed") is True else ""
+    st.markdown(
+        f"**{word}** {percent(number(reading, 'value'))} · from {markdown(text(reading, 'source'))}, "
+        f"covers {covered}{assumed}"
+    )
 
 
 def _inflation(attempt: Row, readings: Row) -> None:
@@ -116,14 +120,13 @@ def _inflation(attempt: Row, readings: Row) -> None:
     if inflation is None:
         return
     driver = percent(number(part(readings, "driver_util_ratio"), "value"))
-    if inflation > INFLATED_RATIO:
+    if inflation > INFLATION_RATIO.default:
         st.warning(
-            f"The driver calls this attempt {driver} busy, but kernels ran in "
-            f"{percent(number(part(readings, 'gpu_bound_ratio'), 'value'))} of the time: inflated by {points(inflation)}. "
-            "Its figure says that something was running, not that the GPU was full."
+            f"The driver calls this attempt {driver} busy, but the best measure there is says less: inflated by "
+            f"{points(inflation)}. The driver's figure says that something was running, not that the GPU was full."
         )
     else:
-        st.caption(f"Driver utilization and GPU-bound time differ by {points(inflation)}.")
+        st.caption(f"Driver utilization exceeds the best measure there is by {points(inflation)}.")
 
 
 def _where_it_went(attempt: Row) -> None:
@@ -194,14 +197,6 @@ def _advice(context: PageContext, document: Row) -> None:
         st.caption("Nothing is advised for this job.")
     if family:
         context.link("families", "Its family: work that is repeated", {"family": family})
-
-
-def _memory(attempt: Row) -> str:
-    return f"{gib(number(attempt, 'memory_peak_bytes'))} of {gib(number(attempt, 'device_memory_bytes'))}"
-
-
-def _long(attempt: Row) -> str:
-    return span(number(attempt, "duration_seconds"))
 
 
 PAGE = Page(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from dashboards import charts, frame, table
+from dashboards import address, charts, frame, table
 from dashboards.account import ALLOCATED_PARTS, FAILED
 from dashboards.document import Row, rows, text
 from dashboards.page import Page, PageContext
@@ -25,29 +25,35 @@ CHARTED = 15
 
 def draw(context: PageContext) -> None:
     """Draw the ranked account of GPU time by the grouping that the reader chose."""
-    grouping = st.segmented_control(
-        "Grouped by",
-        list(GROUPINGS),
-        default="user",
-        required=True,
-        format_func=lambda name: GROUPINGS[name],
-        key="by",
-        bind="query-params",
-    )
-    waste = context.answer("waste", by=grouping or "user")
+    grouping = _choose_grouping()
+    waste = context.answer("waste", by=grouping)
     if frame.is_empty(waste):
         frame.nothing_yet(context.period)
         return
     frame.basis(waste)
     frame.account_metrics(waste)
     ranked = rows(waste, "rows")
-    st.subheader(f"By {GROUPINGS[grouping or 'user']}, most held idle first")
+    st.subheader(f"By {GROUPINGS[grouping]}, most held idle first")
     figure = charts.account_by_key(ranked[:CHARTED], frame.known_parts(waste))
     st.plotly_chart(figure, key="waste_bars", alt="GPU-hours by what became of them, one bar per row of the table.")
-    table.show(ranked, _columns(grouping or "user"), "waste_rows")
+    table.show(ranked, _columns(grouping), "waste_rows")
     if grouping not in ("job", "week"):
-        _drill(context, grouping or "user", ranked)
+        _drill(context, grouping, ranked)
     _explain()
+
+
+def _choose_grouping() -> str:
+    chosen = st.segmented_control(
+        "Grouped by",
+        list(GROUPINGS),
+        default=address.given("by", GROUPINGS) or "user",
+        required=True,
+        format_func=lambda name: GROUPINGS[name],
+        key="grouping",
+    )
+    grouping = chosen if chosen in GROUPINGS else "user"
+    address.keep("by", grouping)
+    return grouping
 
 
 def _columns(grouping: str) -> list[Column]:

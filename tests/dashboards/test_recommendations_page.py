@@ -1,0 +1,45 @@
+"""The recommendations page ranks the changes worth making and says what was refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def test_each_recommendation_tells_its_range(show: Any) -> None:
+    labels = [expander.label.replace("\\", "") for expander in show("recommendations").expander]
+    assert labels[0].endswith("18.0 GPU-h (10.0 to 30.0)")
+    assert labels[1].endswith("between 0.00 and 20.0 GPU-h")
+
+
+def test_what_to_do_is_shown_as_written(show: Any) -> None:
+    assert [code.value for code in show("recommendations").code] == ["#SBATCH --time=08:00:00", "run two at a time"]
+
+
+def test_confidence_risks_and_evidence_are_told(show: Any, written: Any) -> None:
+    text = written(show("recommendations")).replace("\\", "")
+    assert "only a bound" in text
+    assert "may break: the session ends and loses its memory" in text
+    assert "evidence: 3 stretches without a process, 20 GPU-h" in text
+
+
+def test_money_stands_only_where_there_is_a_price(show: Any, written: Any) -> None:
+    text = written(show("recommendations")).replace("\\", "")
+    assert text.count("**Money**") == 1
+    assert "18 EUR" in text
+
+
+def test_refusals_are_shown_with_what_they_need(show: Any) -> None:
+    table = show("recommendations").dataframe[0].value
+    assert list(table["Reason"]) == ["no data on processes"]
+    assert list(table["Needs"]) == ["process samples"]
+
+
+def test_a_title_of_users_is_no_markup(show: Any) -> None:
+    label = show("recommendations").expander[0].label
+    assert "\\<script\\>" in label
+    assert "\\:smile\\:" in label
+
+
+def test_an_empty_store_says_what_to_do_next(show: Any, written: Any, documents: dict[str, Any]) -> None:
+    documents["recommend"] = {"recommendations": [], "refusals": []}
+    assert "no data yet" in written(show("recommendations"))
