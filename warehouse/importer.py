@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from warehouse.settings import IMPORT_MAX_FIELD_CHARACTERS
+from warehouse.settings import IMPORT_MAX_FIELD_CHARACTERS, IMPORT_REQUEUE_WINDOW_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,7 +82,7 @@ class ImportOptions:
     """What the person said: the cluster's name where the file has none, and the zone of times without an offset.
 
     ``consumed`` is told how many bytes of the file have been read so far. Texts longer than ``max_field_characters``
-    are shortened, and said to be.
+    are shortened, and said to be. A start submitted within ``requeue_window_seconds`` after a lost one goes on with it.
     """
 
     cluster: str
@@ -90,6 +90,7 @@ class ImportOptions:
     past_attempts: PastAttempts = _nothing_past
     consumed: Callable[[int], None] = _ignore_progress
     max_field_characters: int = IMPORT_MAX_FIELD_CHARACTERS.default
+    requeue_window_seconds: float = IMPORT_REQUEUE_WINDOW_SECONDS.default
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,15 @@ FREE_SPACE_FLOOR_BYTES = Setting(
     "Below it no new data are taken and reading goes on; leaves room for one checkpoint of the database.",
     0,
 )
+IMPORT_REQUEUE_WINDOW_SECONDS = Setting(
+    "import",
+    "requeue_window_seconds",
+    3600.0,
+    "seconds",
+    "Slurm submits a lost job again within seconds, or after a long epilog; job ids come back only after months.",
+    0.0,
+    604_800.0,
+)
 
 SETTINGS: tuple[AnySetting, ...] = (
     CLUSTER_NAME,
@@ -85,4 +94,5 @@ SETTINGS: tuple[AnySetting, ...] = (
     IMPORT_CHUNK_RECORDS,
     IMPORT_CHUNK_CHARACTERS,
     IMPORT_MAX_FIELD_CHARACTERS,
+    IMPORT_REQUEUE_WINDOW_SECONDS,
 )

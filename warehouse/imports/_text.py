@@ -56,11 +56,6 @@ def numbered_lines(path: Path, consumed: Callable[[int], None]) -> Iterator[tupl
         raise BadInputError(str(path), None, "is empty")
 
 
-def shorten(text: str, most_characters: int) -> str:
-    """Cut a text that is too long, and mark the cut with an ellipsis."""
-    return text if len(text) <= most_characters else text[: most_characters - 1] + "…"
-
-
 def _decode(data: bytes, *, is_first: bool) -> list[str]:
     if not data:
         return []

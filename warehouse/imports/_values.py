@@ -9,13 +9,18 @@ from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 from warehouse.contract.errors import BadUseError
+from warehouse.importer import Altered
 
 LATEST_AT = 4_102_444_800.0
 """2100-01-01. A larger number is no time in seconds; milliseconds since the epoch are the usual cause."""
 
+MOST_NAME_CHARACTERS = 200
+"""The longest name of a user, account, partition, node or cluster. Schedulers allow less."""
+
 _CACHED_TIMES = 1 << 16
 _WHOLE = re.compile(r"[0-9]{1,18}\Z", re.ASCII)
 _DATE_AS_NUMBER = re.compile(r"(?:19|20)[0-9]{6}\Z", re.ASCII)
+_CLUSTER = re.compile(r"[\w.-]{1,64}\Z")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,18}(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?\Z", re.ASCII)
 
 
@@ -106,3 +111,51 @@ def number(column: str, text: str) -> float:
     if not math.isfinite(value):
         raise BadRowError("bad number", f"{column} is {text!r}; expected a number such as 0.25")
     return value
+
+
+def short_text(column: str, text: str) -> str | None:
+    """Read a text that names something (a user, an account): absent when empty, never cut.
+
+    Raises:
+        BadRowError: it is too long to be a name.
+
+    """
+    if len(text) > MOST_NAME_CHARACTERS:
+        detail = f"{column} has {len(text)} characters; expected at most {MOST_NAME_CHARACTERS}"
+        raise BadRowError("field too long", detail)
+    return text or None
+
+
+class FreeText:
+    """Reads texts that people write (names of jobs, commands): shortens long ones and remembers that it did."""
+
+    def __init__(self, most_characters: int) -> None:
+        """Start with nothing shortened."""
+        self._most = most_characters
+        self._shortened: list[Altered] = []
+
+    def read(self, column: str, text: str) -> str | None:
+        """Give the text, shortened with an ellipsis where it is too long, absent where it is empty."""
+        if len(text) <= self._most:
+            return text or None
+        reason = f"text shortened to {self._most} characters"
+        self._shortened.append(Altered(column, reason, f"it had {len(text)}"))
+        return text[: self._most - 1] + "…"
+
+    def take_shortened(self) -> tuple[Altered, ...]:
+        """Give what was shortened since the last call."""
+        taken = tuple(self._shortened)
+        self._shortened.clear()
+        return taken
+
+
+def cluster_name(text: str) -> str:
+    """Read the name of a cluster, which becomes part of keys.
+
+    Raises:
+        BadRowError: it holds characters that keys are put together with, or is too long.
+
+    """
+    if not _CLUSTER.match(text):
+        raise BadRowError("bad cluster name", f"{text[:80]!r}; expected letters, digits, dots, dashes, underscores")
+    return text
