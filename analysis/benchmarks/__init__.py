@@ -1,0 +1,1 @@
+"""One file = one benchmark. Each holds one constant, ``BENCHMARK``."""

@@ -1,0 +1,163 @@
+"""Commands of the judgement: ``waste``, ``families``, ``recommend``, ``job``, ``analyze``, ``bench``."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from analysis import tables
+from analysis.benchmark import BenchRequest, BenchResult, bench_document, benchmarks
+from warehouse.contract.errors import BadUseError
+from warehouse.contract.metrics import Rung
+from warehouse.options import data_option, json_option, pass_composition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.console import RenderableType
+
+    from warehouse.client import Composition, Document
+
+BY = ("user", "account", "gpu_model", "partition", "week", "job")
+DEFAULT_DATA_ROOT = Path("../shared/data")
+
+_WINDOW_OPTIONS = (
+    click.option("--since", help="Begin of the window: a date or an instant, ISO 8601; default: the first known."),
+    click.option("--until", help="End of the window, not included; default: the last known."),
+    click.option("--week", help="An ISO week such as 2026-W44, instead of --since and --until."),
+    click.option("--zone", help="IANA zone of weeks and of instants without an offset; default: setting report.zone."),
+    click.option(
+        "--rung",
+        type=click.Choice([rung.value for rung in Rung]),
+        help="Which measure of busy to use; default: the best that covers enough of the time.",
+    ),
+)
+
+
+def _window_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(_WINDOW_OPTIONS):
+        command = option(command)
+    return command
+
+
+@click.command("waste")
+@click.option("--by", type=click.Choice(BY), help="One row for each of these.")
+@_window_options
+@data_option
+@json_option
+@pass_composition
+def waste_command(composition: Composition, data: Path, *, as_json: bool, **question: str | None) -> None:
+    """Where the allocated GPU time went, ranked by idle GPU-hours."""
+    by = question["by"]
+    _answer(composition, data, "waste", question, as_json, lambda document: tables.waste_table(document, by))
+
+
+@click.command("families")
+@_window_options
+@data_option
+@json_option
+@pass_composition
+def families_command(composition: Composition, data: Path, *, as_json: bool, **question: str | None) -> None:
+    """Jobs that are the same work repeated, with why they belong together and what varies."""
+    _answer(composition, data, "families", question, as_json, tables.families_table)
+
+
+@click.command("recommend")
+@_window_options
+@data_option
+@json_option
+@pass_composition
+def recommend_command(composition: Composition, data: Path, *, as_json: bool, **question: str | None) -> None:
+    """Which change would have given GPU time back, with a range; and what is not estimable, and why."""
+    _answer(composition, data, "recommend", question, as_json, tables.recommend_text)
+
+
+@click.command("job")
+@click.argument("job", metavar="ID")
+@_window_options
+@data_option
+@json_option
+@pass_composition
+def job_command(composition: Composition, data: Path, *, as_json: bool, **question: str | None) -> None:
+    """What one job did with its GPUs. ID is a job key (alex/679694#0), or the scheduler's id where it is unique."""
+    _answer(composition, data, "job", question, as_json, tables.job_text)
+
+
+@click.command("analyze")
+@_window_options
+@data_option
+@json_option
+@pass_composition
+def analyze_command(composition: Composition, data: Path, *, as_json: bool, **question: str | None) -> None:
+    """Bring roll-ups and judgement up to date; the other commands do it by themselves, when asked."""
+    _answer(composition, data, "analyze", question, as_json, tables.facts_text)
+
+
+def _answer(
+    composition: Composition,
+    data: Path,
+    name: str,
+    question: dict[str, str | None],
+    as_json: bool,
+    draw: Callable[[Document], RenderableType],
+) -> None:
+    client = composition.open_client(data, False)  # noqa: FBT003 - a question creates no store
+    try:
+        document = client.ask(name, {key: value for key, value in question.items() if value is not None})
+    finally:
+        client.close()
+    _print(document, draw, as_json=as_json)
+
+
+def _print(document: Document, draw: Callable[[Document], RenderableType], *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(document, indent=2, allow_nan=False))
+    else:
+        tables.show(draw(document))
+
+
+@click.command("bench")
+@click.argument("name", metavar="NAME")
+@click.option(
+    "--data-root",
+    type=click.Path(file_okay=False, path_type=Path),
+    envvar="TRUELOAD_DATA_ROOT",
+    default=DEFAULT_DATA_ROOT,
+    show_default=True,
+    show_envvar=True,
+    help="Folder with one folder for each source.",
+)
+@click.option("--full", is_flag=True, help="Judge everything, however long it takes.")
+@click.option("--predictions", type=click.Path(dir_okay=False, path_type=Path), help="Write each judged item as CSV.")
+@json_option
+@pass_composition
+def bench_command(
+    composition: Composition, name: str, data_root: Path, predictions: Path | None, *, full: bool, as_json: bool
+) -> None:
+    """Run a benchmark of docs/benchmarks.md; exit code 1 when one of its bars does not hold."""
+    known = benchmarks()
+    chosen = known.get(name.replace("-", "_"))
+    if chosen is None:
+        raise BadUseError(f"no benchmark {name!r}; there are {', '.join(known)}")
+    if not data_root.is_dir():
+        raise BadUseError(f"{data_root}: no such folder; name the sources by --data-root or TRUELOAD_DATA_ROOT")
+    result = chosen.run(BenchRequest(data_root, full, composition.open_client, composition.settings()))
+    if predictions is not None:
+        _write_predictions(predictions, result)
+    _print(bench_document(name, result), tables.bench_text, as_json=as_json)
+    sys.exit(0 if all(bar.holds for bar in result.bars) else 1)
+
+
+def _write_predictions(path: Path, result: BenchResult) -> None:
+    try:
+        with path.open("w", newline="", encoding="utf-8") as stream:
+            writer = csv.writer(stream)
+            writer.writerow(result.prediction_columns)
+            writer.writerows(result.predictions)
+    except OSError as cause:
+        raise BadUseError(f"{path}: the predictions cannot be written ({cause.strerror})") from cause

@@ -1,0 +1,257 @@
+"""The answers as text for people at a terminal. Hours, percent and money appear here, absent values as ``—``.
+
+Names of jobs and users are whatever somebody typed: they are drawn as plain text, never as markup, and characters that
+would steer a terminal are replaced.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from warehouse.contract.metrics import Rung
+from warehouse.contract.units import SECONDS_PER_HOUR
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from warehouse.client import Document
+
+ABSENT = "—"
+WIDTH_WITHOUT_TERMINAL = 160
+CELL_CHARACTERS = 80
+"""Longer words are cut in cells; ``--json`` has them whole."""
+RUNG_MEANING = {
+    Rung.DRIVER_UTIL.value: "share of the driver's samples in which any kernel ran",
+    Rung.ENGINE_ACTIVE.value: "share of time in which the compute engine was busy",
+    Rung.GPU_BOUND.value: "share of time in which a kernel ran",
+}
+SHARE_MEANING = {
+    "repetitive_single_gpu": "families of one-GPU jobs",
+    "isolated_single_gpu": "one-GPU jobs outside any family",
+    "multi_gpu": "jobs on several GPUs",
+    "interactive_or_other": "sessions, trials, and jobs nothing is known of",
+}
+_PARTS = (
+    ("allocated", "held"),
+    ("used", "used"),
+    ("held_idle", "idle"),
+    ("no_process", "no process"),
+    ("with_process", "with process"),
+    ("gaps", "gaps"),
+    ("unknown", "unknown"),
+    ("failed", "failed"),
+)
+
+
+def show(content: RenderableType) -> None:
+    """Print to stdout; where that is no terminal, wide enough for the tables."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=WIDTH_WITHOUT_TERMINAL)
+    console.print(content)
+
+
+def plain(value: object, longest: int | None = CELL_CHARACTERS) -> Text:
+    """Give any value as text that cannot steer a terminal; None is absent."""
+    text = ABSENT if value is None else str(value)
+    if longest is not None and len(text) > longest:
+        text = f"{text[: longest - 1]}…"
+    return Text("".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text))
+
+
+def hours(seconds: float | None) -> str:
+    """Give seconds as hours with one decimal."""
+    return ABSENT if seconds is None else f"{seconds / SECONDS_PER_HOUR:,.1f}"
+
+
+def percent(value: float | None) -> str:
+    """Give a ratio in percent."""
+    return ABSENT if value is None else f"{100 * value:.1f} %"
+
+
+def waste_table(document: Document, by: str | None) -> RenderableType:
+    """Show where the GPU time went, in all and by key."""
+    table = Table(*_headings(by or "key"), title="GPU-hours by what became of them", title_justify="left")
+    _align(table)
+    for row in _rows(document, "rows"):
+        table.add_row(plain(row["key"]), str(row["jobs"]), *_account(row["gpu_seconds"]), *_ratios(row))
+    table.add_section()
+    table.add_row("all", str(document["jobs"]), *_account(_mapping(document, "gpu_seconds")), *_ratios(document))
+    return Group(table, _capacity(_mapping(document, "gpu_seconds")), _footnote(document))
+
+
+def families_table(document: Document) -> RenderableType:
+    """Show the families, largest first, and how repetitive the site's work is."""
+    table = Table("family", "jobs", "held", "used", "why they belong together", "what varies", title_justify="left")
+    table.title = "Jobs that are the same work repeated (GPU-hours)"
+    for column in table.columns[1:4]:
+        column.justify = "right"
+    for family in _rows(document, "families"):
+        held = hours(family["gpu_seconds"]["allocated"])
+        varies = plain(", ".join(family["varies"]) or "nothing known", 60)
+        why = plain(family["reason"])
+        members = str(len(family["members"]))
+        table.add_row(plain(family["label"], 40), members, held, percent(family["used_ratio"]), why, varies)
+    shares = Table("share", "of GPU time held by", box=None, show_header=False, title_justify="left")
+    for name, share in _mapping(document, "share_of_gpu_seconds").items():
+        shares.add_row(Text(percent(share), justify="right"), SHARE_MEANING.get(name, name))
+    outside = document["ungrouped"]
+    count = len(outside) if isinstance(outside, list) else 0
+    return Group(table, Text("Share of GPU time:"), shares, Text(f"{count} jobs are in no family."))
+
+
+def recommend_text(document: Document) -> RenderableType:
+    """Show the advice, best first, then what was refused and why."""
+    parts: list[RenderableType] = []
+    for number, one in enumerate(_rows(document, "recommendations"), start=1):
+        parts += [*_advice(number, one), Text("")]
+    if not parts:
+        parts.append(Text("No change would give back enough GPU time to be worth advice."))
+    return Group(*parts, *_refusals(document), Text(f"Window: {document['since']} to {document['until']}."))
+
+
+def _advice(number: int, one: Mapping[str, Any]) -> Iterable[RenderableType]:
+    saving = one["saving_gpu_seconds"]
+    yield Text(f"{number}. ", style="bold").append_text(plain(one["title"], 160))
+    low, likely, high = (hours(saving[key]) for key in ("low", "likely", "high"))
+    what = f"at most {high} GPU-hours" if saving["likely"] is None else f"{likely} GPU-hours ({low} to {high})"
+    yield Text(f"   would have saved {what}{_money(one['money'])}; {one['confidence']}: {one['how']}")
+    yield Text(f"   {one['remedy']} · {one['recommendation_id']} · busy by {one['rung']}", style="dim")
+    for row in one["evidence"]:
+        yield Text("   · ").append_text(plain(row, None))
+    for line in one["action"].splitlines():
+        yield Text("     ").append_text(plain(line, None))
+    for risk in one["risks"]:
+        yield Text("   ! ").append_text(plain(risk, None))
+    if one["excludes"]:
+        yield Text(f"   instead of, not beside: {', '.join(one['excludes'])}")
+
+
+def _money(money: Mapping[str, Any]) -> str:
+    if money["currency"] is None:
+        return ""
+    if money["likely"] is None:
+        return f", at most {money['high']:,.0f} {money['currency']}"
+    return f", {money['likely']:,.0f} {money['currency']} ({money['low']:,.0f} to {money['high']:,.0f})"
+
+
+def _refusals(document: Document) -> Iterable[RenderableType]:
+    """Put equal refusals together: a thousand jobs without samples are one line."""
+    counts: dict[tuple[str, str, str], int] = {}
+    for one in _rows(document, "refusals"):
+        key = (one["remedy"], one["reason"], "; ".join(one["needs"]))
+        counts[key] = counts.get(key, 0) + 1
+    if counts:
+        yield Text("Not estimable:", style="bold")
+    for (remedy, reason, needs), count in counts.items():
+        yield Text(f"   {remedy} on {count} subject{'s' if count > 1 else ''}: {reason}")
+        if needs:
+            yield Text(f"      needs {needs}")
+
+
+def job_text(document: Document) -> RenderableType:
+    """Show one job: what it is, its attempts, and the rungs of the ladder that are known."""
+    job = document["job"]
+    facts = Table(box=None, show_header=False)
+    for name, value in job.items() if isinstance(job, dict) else [("job", job)]:
+        if value is not None:
+            facts.add_row(Text(str(name), style="dim"), plain(value, 160))
+    facts.add_row(Text("family", style="dim"), plain(document["family_id"]))
+    table = Table("attempt", "state", "start", "end", "node", *(heading for _, heading in _PARTS), title="GPU-hours")
+    for attempt in _rows(document, "attempts"):
+        words = [plain(attempt[key]) for key in ("attempt", "state", "start_at", "end_at", "node")]
+        table.add_row(*words, *_account(attempt["gpu_seconds"]))
+    ladders = [_ladder(attempt) for attempt in _rows(document, "attempts")]
+    findings = [Text("· ").append_text(plain(_finding(finding), None)) for finding in _rows(document, "findings")]
+    return Group(facts, table, *ladders, *findings)
+
+
+def _finding(finding: object) -> str:
+    if isinstance(finding, dict):
+        return str(finding.get("title") or finding.get("text") or finding.get("detail") or finding.get("kind"))
+    return str(finding)
+
+
+def _ladder(attempt: Mapping[str, Any]) -> Table:
+    table = Table("how busy", "mean", "source", "coverage", title=plain(attempt["attempt"]), title_justify="left")
+    for name, reading in attempt["ladder"].items():
+        if reading is not None and reading["value"] is not None:
+            value, coverage = percent(reading["value"]), percent(reading["coverage_ratio"])
+            table.add_row(name, value, plain(reading["source"]), coverage)
+    return table
+
+
+def bench_text(document: Document) -> RenderableType:
+    """Show a benchmark's bars, figures, and what it does not show."""
+    table = Table("bar", "value", "asked for", "holds", title=f"bench {document['bench']}", title_justify="left")
+    for bar in _rows(document, "bars"):
+        value = ABSENT if bar["value"] is None else f"{bar['value']:.6g}"
+        table.add_row(plain(bar["name"]), value, bar["bar"], "yes" if bar["holds"] else "NO")
+    figures = Table("figure", "value", box=None, show_header=False)
+    for name, value in _flat(_mapping(document, "figures")):
+        figures.add_row(plain(name), f"{value:,.6g}" if isinstance(value, float) else plain(value))
+    gaps = document["not_shown"]
+    lines = [Text("· not shown: ").append_text(plain(gap, None)) for gap in (gaps if isinstance(gaps, list) else [])]
+    return Group(table, figures, *lines)
+
+
+def facts_text(document: Document) -> RenderableType:
+    """Show a flat document as names and values."""
+    table = Table(box=None, show_header=False)
+    for name, value in _flat(document):
+        table.add_row(plain(name), plain(value))
+    return table
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}: ")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _headings(key: str) -> list[str]:
+    return [key, "jobs", *(heading for _, heading in _PARTS), "used of known", "coverage"]
+
+
+def _align(table: Table) -> None:
+    for column in table.columns[1:]:
+        column.justify = "right"
+        column.no_wrap = True
+
+
+def _account(seconds: Mapping[str, Any]) -> list[str]:
+    return [hours(seconds[name]) for name, _ in _PARTS]
+
+
+def _ratios(row: Mapping[str, Any]) -> tuple[str, str]:
+    return percent(row["used_ratio"]), percent(row["coverage_ratio"])
+
+
+def _capacity(seconds: Mapping[str, Any]) -> Text:
+    if seconds.get("capacity") is None:
+        return Text("Capacity is not known: there is no inventory of devices for this window.", style="dim")
+    parts = ", ".join(f"{hours(seconds[name])} {name}" for name in ("allocated", "unallocated", "down", "unreported"))
+    return Text(f"Capacity {hours(seconds['capacity'])} GPU-hours: {parts}.")
+
+
+def _footnote(document: Document) -> Text:
+    rung = document["rung"]
+    meaning = RUNG_MEANING.get(str(rung), "nothing is known of use: accounting alone")
+    busy = f"Busy by {rung} ({meaning})" if rung else f"Use: {meaning}"
+    coverage = percent(document["coverage_ratio"])  # type: ignore[arg-type]
+    window = f"{document['since']} to {document['until']}, zone {document['zone']}"
+    return Text(f"{busy}; coverage {coverage}. {ABSENT} is not known. {window}.", style="dim")
+
+
+def _rows(document: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    return list(document[key])
+
+
+def _mapping(document: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return dict(document[key])
