@@ -57,15 +57,14 @@ def client(documents: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 
 def _script(name: str, period: dict[str, str]) -> None:
-
     import streamlit as st
 
     from dashboards import page, session
 
-    def link(name: str, words: str, query: Mapping[str, str]) -> None:
+    def link(name: str, words: str, query: dict[str, str]) -> None:
         st.caption(f"link to {name} with {sorted(query.items())}: {words}")
 
-    context = page.PageContext(session.ask, period, link)
+    context = page.PageContext(session.ask, period, link)  # type: ignore[arg-type]
     with session.explained():
         next(one for one in page.pages() if one.name == name).draw(context)
 
