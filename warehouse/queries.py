@@ -6,6 +6,8 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ibis.backends.sql import SQLBackend
     from ibis.expr.types import Table
 
@@ -26,6 +28,11 @@ class Tables:
     process_sample: Table
 
 
-def tables(backend: SQLBackend) -> Tables:
-    """Bind the tables to an engine."""
-    return Tables(**{item.name: backend.table(item.name) for item in fields(Tables)})
+SAMPLE_TABLES = ("device_sample", "process_sample")
+"""Tables whose rows lie partly in the lake."""
+
+
+def tables(backend: SQLBackend, sources: Mapping[str, str] | None = None) -> Tables:
+    """Bind the tables to an engine; ``sources`` names the view to read instead of a table."""
+    names = sources or {}
+    return Tables(**{item.name: backend.table(names.get(item.name, item.name)) for item in fields(Tables)})

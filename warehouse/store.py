@@ -16,7 +16,7 @@ import duckdb
 import ibis
 import pyarrow as pa
 
-from warehouse import queries
+from warehouse import layout, queries
 from warehouse.arrow import COLUMN_TYPES, to_arrow
 from warehouse.contract.errors import StoreBusyError, StoreError
 from warehouse.contract.metrics import METRIC_COLUMNS
@@ -38,16 +38,42 @@ _HOLDER = re.compile(r"PID (\d+)")
 class Store:
     """The database of one data directory. Safe to use from several threads: reads run beside one writer."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+    def __init__(self, connection: duckdb.DuckDBPyConnection, data: Path) -> None:
         """Take over a connection whose schema is up to date; use ``open_store``."""
         self._connection = connection
+        self._data = data
+        self._counting = threading.Lock()
         self._writing = threading.RLock()
         self._opened = uuid.uuid4().hex
         self._writes = 0
 
-    def tables(self) -> queries.Tables:
-        """Give the tables for reading, on a cursor of their own."""
-        return queries.tables(ibis.duckdb.from_connection(self._cursor()))
+    @contextmanager
+    def snapshot(self) -> Iterator[queries.Tables]:
+        """Give the tables as they stand now, hot file and lake as one; later writes do not show.
+
+        Use and leave it: an old snapshot keeps space from being reused.
+        """
+        with self._cursor() as cursor:
+            cursor.execute("BEGIN")
+            try:
+                sources = {table: self._hot_and_sealed(cursor, table) for table in queries.SAMPLE_TABLES}
+                yield queries.tables(ibis.duckdb.from_connection(cursor), sources)
+            finally:
+                _roll_back(cursor)
+
+    def _hot_and_sealed(self, cursor: duckdb.DuckDBPyConnection, table: str) -> str:
+        """Make a view of a sample table over the hot file and its sealed days; gives the view's name."""
+        rows = cursor.execute("SELECT date, generation FROM sealed_day WHERE table_name = ?", [table]).fetchall()
+        files = [str(layout.part(self._data, table, day, generation)) for day, generation in rows]
+        if not files:
+            return table
+        view = f"{table}_hot_and_sealed"
+        # A column that came after a day was sealed is absent in that day, which the union by name says.
+        cursor.execute(
+            f'CREATE OR REPLACE TEMP VIEW {view} AS SELECT * FROM "{table}" UNION ALL BY NAME '
+            f"SELECT * FROM read_parquet({layout.quoted_list(files)}, union_by_name = true, hive_partitioning = false)"
+        )
+        return view
 
     def read(self, sql: str, parameters: list[object] | None = None) -> pa.Table:
         """Run one SELECT on a cursor of its own."""
@@ -80,7 +106,18 @@ class Store:
             StoreError: the database refused; nothing of the transaction was kept.
 
         """
-        with self._writing, self._cursor() as cursor:
+        with self._writing, self.long_transaction() as transaction:
+            yield transaction
+
+    @contextmanager
+    def long_transaction(self) -> Iterator[Transaction]:
+        """Write as in ``transaction`` while others write too: for work that takes minutes and touches old rows only.
+
+        Raises:
+            StoreError: the database refused (also when another writer touched the same rows); nothing was kept.
+
+        """
+        with self._cursor() as cursor:
             try:
                 cursor.execute("BEGIN")
                 yield Transaction(cursor)
@@ -91,7 +128,8 @@ class Store:
             except BaseException:
                 _roll_back(cursor)
                 raise
-            self._writes += 1
+            with self._counting:
+                self._writes += 1
 
     def _cursor(self) -> duckdb.DuckDBPyConnection:
         try:
@@ -172,7 +210,7 @@ def open_store(data: Path, *, create: bool = False, memory_limit_bytes: int | No
     except duckdb.Error as cause:
         connection.close()
         raise StoreError(f"{path}: the schema could not be brought up to date ({cause})") from cause
-    return Store(connection)
+    return Store(connection, data)
 
 
 def _config(data: Path, memory_limit_bytes: int | None) -> dict[str, str | bool | int | float | list[str]]:

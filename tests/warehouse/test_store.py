@@ -151,5 +151,6 @@ def test_a_new_metric_becomes_a_column_of_an_old_store(tmp_path: Path) -> None:
     with duckdb.connect(str(tmp_path / FILE_NAME)) as connection:
         connection.execute(f"ALTER TABLE device_sample DROP COLUMN {METRIC_COLUMNS[-1]}")
     again = open_store(tmp_path)
-    assert METRIC_COLUMNS[-1] in again.tables().device_sample.columns
+    with again.snapshot() as tables:
+        assert METRIC_COLUMNS[-1] in tables.device_sample.columns
     again.close()

@@ -1,0 +1,203 @@
+"""The lake: sealed days of samples as sorted Parquet, and snapshots of what they are joined with.
+
+Layout below ``DATA/lake``::
+
+    manifest.json                                   what is valid, replaced atomically
+    device_sample/date=2026-11-20/gen=3/part-0.parquet
+    job/gen=17/part-0.parquet                       snapshot of a keyed table
+
+The truth about which generation counts is the table ``sealed_day`` of the hot file, changed in the transaction that
+also deletes the rows from it; the manifest is its copy for engines that read the lake alone. A crash before that
+transaction leaves files that nothing names; ``tidy`` removes them. So a row is never counted twice and never lost.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from warehouse import layout
+from warehouse.contract.errors import StoreError
+from warehouse.contract.model import RECORDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import date
+    from pathlib import Path
+
+    from warehouse.store import Store, Transaction
+
+ORDER = {"device_sample": "device_uuid, sampled_at, source", "process_sample": "device_uuid, sampled_at, pid"}
+"""How rows of a day are sorted: by device, then time, so that one device's history is a few row groups."""
+
+
+@dataclass(frozen=True, slots=True)
+class SealedDay:
+    """One day of one sample table in the lake."""
+
+    table: str
+    date: date
+    generation: int
+    row_count: int
+    file_bytes: int
+
+    def folder(self, data: Path) -> Path:
+        """Give the folder of its files."""
+        return layout.part(data, self.table, self.date, self.generation).parent
+
+
+def sealed_days(store: Store) -> list[SealedDay]:
+    """Give every sealed day, in order."""
+    rows = store.read("SELECT table_name, date, generation, row_count, file_bytes FROM sealed_day ORDER BY 1, 2")
+    return [SealedDay(*row.values()) for row in rows.to_pylist()]
+
+
+def days_to_seal(store: Store, before: date) -> list[tuple[str, date]]:
+    """Give the (table, day) pairs before a day that have rows in the hot file: days that ended, and late rows."""
+    found: list[tuple[str, date]] = []
+    for table in ORDER:
+        rows = store.read(
+            f'SELECT DISTINCT sampled_at::DATE AS day FROM "{table}" WHERE sampled_at < ? ORDER BY day', [before]
+        )
+        found += [(table, day) for day in rows["day"].to_pylist()]
+    return found
+
+
+def seal(store: Store, data: Path, table: str, day: date) -> SealedDay:
+    """Move a day's rows from the hot file into a new generation of the lake, with those sealed before.
+
+    Rows that arrive meanwhile stay in the hot file. Readers that began earlier still find the old generation, which
+    ``tidy`` removes later.
+
+    Raises:
+        StoreError: the files or the database could not be written; everything is as before.
+
+    """
+    old = next((sealed for sealed in sealed_days(store) if (sealed.table, sealed.date) == (table, day)), None)
+    new = SealedDay(table, day, 1 if old is None else old.generation + 1, 0, 0)
+    folder = new.folder(data)
+    try:
+        with store.long_transaction() as transaction:
+            _write_part(transaction, _day_query(table, day, None if old is None else old.folder(data)), folder)
+            sealed = _measured(transaction, new, folder)
+            transaction.execute(f'DELETE FROM "{table}" WHERE sampled_at::DATE = ?', [day])
+            transaction.execute(
+                "INSERT OR REPLACE INTO sealed_day VALUES (?, ?, ?, ?, ?, now()::TIMESTAMP)",
+                [table, day, sealed.generation, sealed.row_count, sealed.file_bytes],
+            )
+    except OSError as cause:
+        raise StoreError(f"{folder}: the day could not be sealed, it stays in the hot file ({cause})") from cause
+    return sealed
+
+
+def publish(store: Store, data: Path) -> None:
+    """Write fresh snapshots of the keyed tables and replace the manifest: what engines of other machines read."""
+    generation = 1 + max((_generation(folder) for folder in _snapshot_folders(data)), default=0)
+    for table in RECORDS:
+        folder = data / layout.FOLDER / table / f"gen={generation}"
+        with store.long_transaction() as transaction:
+            _write_part(transaction, f'SELECT * FROM "{table}"', folder)
+    days = [
+        {
+            "table": day.table,
+            "date": day.date.isoformat(),
+            "path": str(day.folder(data).relative_to(data / layout.FOLDER)),
+            "rows": day.row_count,
+            "bytes": day.file_bytes,
+        }
+        for day in sealed_days(store)
+    ]
+    snapshots = {table: f"{table}/gen={generation}" for table in RECORDS}
+    _replace(
+        data / layout.FOLDER / layout.MANIFEST,
+        json.dumps({"version": 1, "days": days, "snapshots": snapshots}, indent=1),
+    )
+
+
+def tidy(store: Store, data: Path, older_than_seconds: float) -> list[Path]:
+    """Remove files that neither the store nor the manifest names: of crashes, and generations that were replaced.
+
+    Those younger than ``older_than_seconds`` stay: a reader that began earlier may still want them. Call it from the
+    thread that seals. Gives what was removed.
+    """
+    valid = {day.folder(data) for day in sealed_days(store)}
+    manifest = _read_manifest(data)
+    valid |= {data / layout.FOLDER / path for path in manifest}
+    root = data / layout.FOLDER
+    found = [*root.glob("*/date=*/gen=*"), *root.glob("*/date=*/tmp-*"), *root.glob("*/tmp-*"), *root.glob("*/gen=*")]
+    latest = time.time() - older_than_seconds
+    orphans = [folder for folder in found if folder not in valid and folder.stat().st_mtime <= latest]
+    for folder in orphans:
+        shutil.rmtree(folder)
+    return orphans
+
+
+def drop_days(store: Store, before: date) -> list[SealedDay]:
+    """Forget sealed days before a day (retention); ``tidy`` removes their files after the next ``publish``."""
+    gone = [day for day in sealed_days(store) if day.date < before]
+    with store.transaction() as transaction:
+        transaction.execute("DELETE FROM sealed_day WHERE date < ?", [before])
+    return gone
+
+
+def _day_query(table: str, day: date, old: Path | None) -> str:
+    hot = f"SELECT * FROM \"{table}\" WHERE sampled_at::DATE = DATE '{day.isoformat()}'"
+    if old is not None:
+        hot = f"{hot} UNION ALL BY NAME SELECT * FROM read_parquet({layout.quoted(old / layout.PART)})"
+    return f"SELECT * FROM ({hot}) ORDER BY {ORDER[table]}"
+
+
+def _write_part(transaction: Transaction, query: str, folder: Path) -> None:
+    """Write a query's rows as one durable file in a folder that appears complete or not at all."""
+    fresh = folder.parent / f"tmp-{folder.name}"
+    shutil.rmtree(fresh, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    fresh.mkdir(parents=True)
+    transaction.execute(f"COPY ({query}) TO {layout.quoted(fresh / layout.PART)} (FORMAT parquet, COMPRESSION zstd)")
+    _sync(fresh / layout.PART)
+    _sync(fresh)
+    fresh.rename(folder)
+    _sync(folder.parent)
+
+
+def _measured(transaction: Transaction, day: SealedDay, folder: Path) -> SealedDay:
+    rows = transaction.execute(f"SELECT count(*) FROM read_parquet({layout.quoted(folder / layout.PART)})")
+    return SealedDay(day.table, day.date, day.generation, int(str(rows[0][0])), (folder / layout.PART).stat().st_size)
+
+
+def _snapshot_folders(data: Path) -> Iterator[Path]:
+    for table in RECORDS:
+        yield from (data / layout.FOLDER / table).glob("gen=*")
+
+
+def _generation(folder: Path) -> int:
+    return int(folder.name.removeprefix("gen="))
+
+
+def _read_manifest(data: Path) -> set[str]:
+    try:
+        content = json.loads((data / layout.FOLDER / layout.MANIFEST).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return set()
+    return {day["path"] for day in content["days"]} | set(content["snapshots"].values())
+
+
+def _replace(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(".tmp")
+    fresh.write_text(text, encoding="utf-8")
+    _sync(fresh)
+    fresh.replace(path)
+    _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
