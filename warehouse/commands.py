@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 def serve_command(composition: Composition, data: Path, host: str | None, port: int | None) -> None:
     """Own the store of a data directory: take batches, answer questions, until stopped."""
     from warehouse.committer import Committer
+    from warehouse.keeper import Keeper
     from warehouse.server import create_app, serve
     from warehouse.store import open_store
 
@@ -45,7 +46,7 @@ def serve_command(composition: Composition, data: Path, host: str | None, port: 
     try:
         tokens = access.ensure_tokens(data)
         chosen = settings[SERVER_PORT] if port is None else port
-        with Committer(store, data, settings) as committer:
+        with Committer(store, data, settings) as committer, Keeper(store, data, settings):
             app = create_app(store, committer, composition.answers(), settings, tokens)
             serve(data, app, host or settings[SERVER_HOST], chosen, tokens.by_role[access.Role.OPERATOR])
     finally:

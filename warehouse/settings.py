@@ -82,6 +82,39 @@ IMPORT_REQUEUE_WINDOW_SECONDS = Setting(
     604_800.0,
 )
 
+SEAL_AFTER_SECONDS = Setting(
+    "lake",
+    "seal_after_seconds",
+    26 * 3600.0,
+    "seconds after a day's end (UTC)",
+    "Agents that were away for a day still find it hot; later batches cost a rewrite of the day.",
+    0.0,
+)
+KEEPER_INTERVAL_SECONDS = Setting(
+    "lake",
+    "keeper_interval_seconds",
+    1800.0,
+    "seconds",
+    "How often ended days are looked for; a round with nothing to do costs milliseconds.",
+    1.0,
+)
+KEEP_REPLACED_SECONDS = Setting(
+    "lake",
+    "keep_replaced_seconds",
+    3600.0,
+    "seconds",
+    "Files of a replaced generation stay this long for engines that still read them.",
+    0.0,
+)
+KEEP_DAYS = Setting(
+    "lake",
+    "keep_days",
+    0,
+    "days",
+    "Samples older than this go away; 0 keeps all. Summaries of attempts stay in any case.",
+    0,
+)
+
 SETTINGS: tuple[AnySetting, ...] = (
     CLUSTER_NAME,
     CLUSTER_ZONE,
@@ -91,6 +124,10 @@ SETTINGS: tuple[AnySetting, ...] = (
     COMMIT_WINDOW_SECONDS,
     MAX_WAITING_ROWS,
     FREE_SPACE_FLOOR_BYTES,
+    SEAL_AFTER_SECONDS,
+    KEEPER_INTERVAL_SECONDS,
+    KEEP_REPLACED_SECONDS,
+    KEEP_DAYS,
     IMPORT_CHUNK_RECORDS,
     IMPORT_CHUNK_CHARACTERS,
     IMPORT_MAX_FIELD_CHARACTERS,

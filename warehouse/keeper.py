@@ -1,0 +1,77 @@
+"""Housekeeping of a running server: ended days go to the lake, old days go away, the manifest follows."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Self
+
+from warehouse import lake
+from warehouse.contract.errors import StoreError
+from warehouse.settings import KEEP_DAYS, KEEP_REPLACED_SECONDS, KEEPER_INTERVAL_SECONDS, SEAL_AFTER_SECONDS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from warehouse.contract.settings import Settings
+    from warehouse.store import Store
+
+LOG = logging.getLogger("trueload.keeper")
+
+
+def keep(store: Store, data: Path, settings: Settings, now: float) -> int:
+    """Do one round: seal days that ended, forget those past their time, publish and tidy. Gives what was changed.
+
+    A day is sealed ``lake.seal_after_seconds`` after it ended, so that late batches find it still hot. A day that
+    cannot be sealed stays where it is and is tried again next time.
+    """
+    changed = 0
+    for table, day in lake.days_to_seal(store, _day(now - settings[SEAL_AFTER_SECONDS])):
+        try:
+            sealed = lake.seal(store, data, table, day)
+        except StoreError:
+            LOG.exception("%s of %s stays hot", table, day)
+            continue
+        LOG.info("sealed %s of %s: %d rows, %d bytes", table, day, sealed.row_count, sealed.file_bytes)
+        changed += 1
+    if settings[KEEP_DAYS]:
+        changed += len(lake.drop_days(store, _day(now) - timedelta(days=settings[KEEP_DAYS])))
+    if changed:
+        lake.publish(store, data)
+    lake.tidy(store, data, settings[KEEP_REPLACED_SECONDS])
+    return changed
+
+
+def _day(at: float) -> date:
+    return datetime.fromtimestamp(at, tz=UTC).date()
+
+
+class Keeper:
+    """A thread that keeps house in regular rounds. Use as a context manager."""
+
+    def __init__(self, store: Store, data: Path, settings: Settings) -> None:
+        """Prepare; the thread starts on entering the context."""
+        self._work = (store, data, settings)
+        self._interval_seconds = settings[KEEPER_INTERVAL_SECONDS]
+        self._enough = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="keeper")
+
+    def __enter__(self) -> Self:
+        """Start the thread; its first round is at once."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Let the present round end, then end the thread."""
+        self._enough.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._enough.is_set():
+            try:
+                keep(*self._work, now=time.time())
+            except Exception:  # a round that fails is said, and the next one is tried
+                LOG.exception("a round of housekeeping failed")
+            self._enough.wait(self._interval_seconds)
