@@ -78,7 +78,7 @@ def recommend_command(composition: Composition, data: Path, *, as_json: bool, **
 
 
 @click.command("job")
-@click.argument("job", metavar="ID")
+@click.argument("id", metavar="ID")
 @_window_options
 @data_option
 @json_option
