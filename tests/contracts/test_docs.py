@@ -20,6 +20,7 @@ def test_the_generated_page_is_up_to_date(name: str, repository: Path) -> None:
 
 def test_check_names_a_page_that_is_out_of_date(tmp_path: Path) -> None:
     for name, write in generate.PAGES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(write(), encoding="utf-8")
     assert generate.stale(tmp_path) == []
     (tmp_path / "metrics.md").write_text("edited by hand", encoding="utf-8")

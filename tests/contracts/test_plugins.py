@@ -59,7 +59,7 @@ def test_a_unit_stands_in_the_documents(kind: Kind, unit: Plugin) -> None:
 @pytest.mark.parametrize(("kind", "unit"), UNITS)
 def test_a_unit_has_a_test_file_of_its_own(kind: Kind, unit: Plugin, repository: Path) -> None:
     room = repository / "tests" / kind.package.partition(".")[0]
-    assert list(room.rglob(f"test_{unit.name}*.py")), f"{kind.package}.{unit.name}"
+    assert list(room.rglob(f"test_*{unit.name}*.py")), f"{kind.package}.{unit.name}"
 
 
 @pytest.mark.parametrize(("kind", "unit"), UNITS)
