@@ -126,26 +126,46 @@ def short_text(column: str, text: str) -> str | None:
     return text or None
 
 
-class FreeText:
-    """Reads texts that people write (names of jobs, commands): shortens long ones and remembers that it did."""
+class Lenient:
+    """Reads values that may be lost without losing their row: texts that people write, and measurements.
+
+    A long text is shortened, a measurement that cannot be true is left out; both are remembered, to be counted.
+    """
 
     def __init__(self, most_characters: int) -> None:
-        """Start with nothing shortened."""
+        """Start with nothing altered."""
         self._most = most_characters
-        self._shortened: list[Altered] = []
+        self._altered: list[Altered] = []
 
-    def read(self, column: str, text: str) -> str | None:
+    def text(self, column: str, text: str) -> str | None:
         """Give the text, shortened with an ellipsis where it is too long, absent where it is empty."""
         if len(text) <= self._most:
             return text or None
-        reason = f"text shortened to {self._most} characters"
-        self._shortened.append(Altered(column, reason, f"it had {len(text)}"))
+        self.note(column, f"text shortened to {self._most} characters", f"it had {len(text)}")
         return text[: self._most - 1] + "…"
 
-    def take_shortened(self) -> tuple[Altered, ...]:
-        """Give what was shortened since the last call."""
-        taken = tuple(self._shortened)
-        self._shortened.clear()
+    def measure(self, column: str, text: str, lowest: float = 0.0, highest: float = math.inf) -> float | None:
+        """Give a measurement; absent where it is empty, no number, or outside its bounds."""
+        if not text:
+            return None
+        try:
+            value = number(column, text)
+        except BadRowError as bad:
+            self.note(column, "not a number, left out", bad.detail)
+            return None
+        if lowest <= value <= highest:
+            return value
+        self.note(column, "impossible value, left out", f"{text}; expected {lowest:g} to {highest:g}")
+        return None
+
+    def note(self, column: str, reason: str, detail: str) -> None:
+        """Remember that a value did not make it into the rows as it stood."""
+        self._altered.append(Altered(column, reason, detail))
+
+    def take_altered(self) -> tuple[Altered, ...]:
+        """Give what was altered since the last call."""
+        taken = tuple(self._altered)
+        self._altered.clear()
         return taken
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from warehouse.contract.errors import BadInputError
 from warehouse.contract.model import Allocation, Attempt, AttemptState, Job, Record, Step
@@ -19,7 +19,7 @@ from warehouse.importer import Imported, Importer, ImportOptions, PastAttempt, R
 from warehouse.imports import _slurm_values as slurm
 from warehouse.imports._sacct_history import LOST_STATES, History, Place, Run, new_place
 from warehouse.imports._sacct_rows import SacctRow, sacct_rows
-from warehouse.imports._values import BadRowError, Clock, FreeText, cluster_name, short_text, whole
+from warehouse.imports._values import BadRowError, Clock, Lenient, cluster_name, short_text, whole
 
 SOURCE = "sacct"
 _BLOCK_ROWS = 4096
@@ -32,6 +32,7 @@ _EXIT = re.compile(r"([0-9]{1,9}):([0-9]{1,9})\Z", re.ASCII)
 _INTERACTIVE = re.compile(r"(?:\S*/)?salloc\b|.*\s--pty\b")
 _SINGLE_NODE = re.compile(r"[^\[\],\s]{1,200}\Z")
 
+_Number = TypeVar("_Number", int | None, float | None)
 _Key: TypeAlias = tuple[str, str]
 """Cluster and raw job id."""
 
@@ -78,7 +79,7 @@ class _Reader:
     def __init__(self, options: ImportOptions) -> None:
         self._options = options
         self._clock = Clock(options.zone)
-        self._text = FreeText(options.max_field_characters)
+        self._lenient = Lenient(options.max_field_characters)
 
     def check(self, line: int, row: SacctRow) -> _Checked:
         """Read what decides about a row.
@@ -134,7 +135,7 @@ class _Reader:
         # Elapsed grows while a job runs and decides nothing, unless the end is told by it alone.
         row = checked.row if checked.row.end in slurm.NOTHING and _has_ended(checked) else checked.row[:-1]
         content = "\x1f".join((*row, self._options.zone))
-        return Imported(checked.line, record_key, content, rows, self._text.take_shortened())
+        return Imported(checked.line, record_key, content, rows, self._lenient.take_altered())
 
     def _rows(self, checked: _JobRow, place: Place) -> Iterator[Record]:
         if place.is_stale:
@@ -164,7 +165,7 @@ class _Reader:
         memory = slurm.size_bytes(asked.get("mem") or row.requested_memory, nodes=nodes, cpus=cpus)
         is_part_of_array = shown.array_index is not None
         is_part_of_het = shown.het_offset is not None
-        command = self._text.read("SubmitLine", row.command)
+        command = self._lenient.text("SubmitLine", row.command)
         return Job(
             job_key=job_key,
             cluster=checked.key[0],
@@ -174,15 +175,15 @@ class _Reader:
             array_task_index=shown.array_index,
             het_job_id=shown.number if is_part_of_het else None,
             het_offset=shown.het_offset,
-            name=self._text.read("JobName", row.name),
+            name=self._lenient.text("JobName", row.name),
             user=short_text("User", row.user),
             account=short_text("Account", row.account),
             partition=short_text("Partition", row.partition),
             qos=short_text("QOS", row.qos),
             command=command,
-            work_dir=self._text.read("WorkDir", row.work_dir),
-            image=self._text.read("Container", row.container),
-            comment=self._text.read("Comment", row.comment),
+            work_dir=self._lenient.text("WorkDir", row.work_dir),
+            image=self._lenient.text("Container", row.container),
+            comment=self._lenient.text("Comment", row.comment),
             submit_at=checked.run.submit_at,
             requested_gpu_count=_requested_gpus(row.requested),
             requested_cpu_count=cpus,
@@ -207,7 +208,7 @@ class _Reader:
             exit_code=int(ended[1]) if ended else None,
             exit_signal=int(ended[2]) if ended else None,
             node_count=_count("NNodes", row.node_count),
-            node_list=self._text.read("NodeList", row.node_list),
+            node_list=self._lenient.text("NodeList", row.node_list),
             cpu_count=_count("NCPUS", row.cpu_count),
         )
 
@@ -216,13 +217,18 @@ class _Reader:
         return Step(
             attempt_key=attempt_key,
             step_id=checked.step_id,
-            name=self._text.read("JobName", row.name),
+            name=self._lenient.text("JobName", row.name),
             raw_state=short_text("State", row.state),
             start_at=checked.start_at,
             end_at=checked.end_at,
-            memory_peak_bytes=slurm.size_bytes(row.memory_peak),
-            cpu_seconds=slurm.seconds(row.cpu_time),
+            memory_peak_bytes=self._understood("MaxRSS", row.memory_peak, slurm.size_bytes(row.memory_peak)),
+            cpu_seconds=self._understood("TotalCPU", row.cpu_time, slurm.seconds(row.cpu_time)),
         )
+
+    def _understood(self, column: str, text: str, value: _Number) -> _Number:
+        if text and value is None:
+            self._lenient.note(column, "not understood, left out", text)
+        return value
 
 
 def read(path: Path, options: ImportOptions) -> Iterator[Imported | Rejected]:
