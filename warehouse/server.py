@@ -141,6 +141,7 @@ def _listen(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        listener.listen()  # from now on callers wait for the application to start, and are not refused
     except OSError as cause:
         listener.close()
         message = f"cannot listen on {host} port {port} ({cause.strerror}); choose another with --port"
