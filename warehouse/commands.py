@@ -17,7 +17,17 @@ from warehouse import access, loading
 from warehouse.contract.errors import BadUseError
 from warehouse.importer import ImportOptions
 from warehouse.options import data_option, json_option, pass_composition
-from warehouse.settings import CLUSTER_NAME, CLUSTER_ZONE, MEMORY_LIMIT_RATIO, SERVER_HOST, SERVER_PORT
+from warehouse.settings import (
+    CLUSTER_NAME,
+    CLUSTER_ZONE,
+    IMPORT_CHUNK_CHARACTERS,
+    IMPORT_CHUNK_RECORDS,
+    IMPORT_MAX_FIELD_CHARACTERS,
+    IMPORT_REQUEUE_WINDOW_SECONDS,
+    MEMORY_LIMIT_RATIO,
+    SERVER_HOST,
+    SERVER_PORT,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,7 +52,8 @@ def serve_command(composition: Composition, data: Path, host: str | None, port: 
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     settings = composition.settings()
-    store = open_store(data, create=True, memory_limit_bytes=_memory_limit_bytes(settings))
+    fresh = not (data / FILE_NAME).exists()
+    store = open_store(data, create=True, memory_limit_bytes=_memory_limit_bytes(settings), recover=True)
     try:
         tokens = access.ensure_tokens(data)
         chosen = settings[SERVER_PORT] if port is None else port
@@ -94,9 +105,22 @@ def import_command(
     settings = composition.settings()
     client = composition.open_client(data, True)  # noqa: FBT003 - create the store if there is none
     try:
-        options = ImportOptions(cluster or settings[CLUSTER_NAME], zone or settings[CLUSTER_ZONE], client.past_attempts)
+        options = ImportOptions(
+            cluster=cluster or settings[CLUSTER_NAME],
+            zone=zone or settings[CLUSTER_ZONE],
+            max_field_characters=settings[IMPORT_MAX_FIELD_CHARACTERS],
+            requeue_window_seconds=settings[IMPORT_REQUEUE_WINDOW_SECONDS],
+        )
         with _progress_bar(show=not as_json) as advance:
-            report = loading.load_files(client, importer, paths, options, advance)
+            report = loading.load_files(
+                client,
+                importer,
+                paths,
+                options,
+                advance,
+                chunk_records=settings[IMPORT_CHUNK_RECORDS],
+                chunk_characters=settings[IMPORT_CHUNK_CHARACTERS],
+            )
     finally:
         client.close()
     click.echo(json.dumps(report.document(), indent=2) if as_json else report.text())
