@@ -53,8 +53,7 @@ def _window_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @pass_composition
 def waste_command(composition: Composition, data: Path, *, as_json: bool, **question: str | None) -> None:
     """Where the allocated GPU time went, ranked by idle GPU-hours."""
-    by = question["by"]
-    _answer(composition, data, "waste", question, as_json, lambda document: tables.waste_table(document, by))
+    _answer(composition, data, "waste", question, as_json, tables.waste_table)
 
 
 @click.command("families")

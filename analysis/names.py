@@ -114,10 +114,6 @@ class NameParts:
     words: tuple[str, ...]
     axes: tuple[tuple[str, str], ...]
 
-    def values(self, axis: str) -> tuple[str, ...]:
-        """Give what the name holds on one axis."""
-        return tuple(value for other, value in self.axes if other == axis)
-
 
 def vocabulary(settings: Settings) -> Vocabulary:
     """Give the word lists that are in force."""

@@ -8,7 +8,7 @@ GPU-hours went to repetitive single-GPU training; ``share_of_gpu_seconds`` is th
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -73,19 +73,30 @@ class FamilyReport:
         return {member: family.family_id for family in self.families for member in family.members}
 
 
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One job with its attempts in order, and its name taken apart."""
+
+    attempts: Sequence[AttemptEvidence]
+    parts: names.NameParts
+
+    @property
+    def first(self) -> AttemptEvidence:
+        return self.attempts[0]
+
+
 def find_families(attempts: Sequence[AttemptEvidence], settings: Settings) -> FamilyReport:
     """Group the jobs of these attempts into families. O(n log n); the order of the attempts does not matter."""
     known = names.vocabulary(settings)
-    jobs = _by_job(attempts)
-    sessions = {key for key, own in jobs.items() if is_session(own[0], known)}
-    signatures = _signatures(jobs, sessions, known)
+    jobs = {key: _Job(own, name_parts(own[0], known)) for key, own in _by_job(attempts).items()}
+    signatures = _signatures(jobs, known)
     groups: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for job_key, found in signatures.items():
         groups[found.key].append(job_key)
     families = [
-        _family(signatures[members[0]], members, jobs, known)
+        _family(signatures[members[0]], [jobs[member] for member in members])
         for members in groups.values()
-        if _count_submissions(jobs[member][0] for member in members) >= settings[MIN_JOBS]
+        if _count_submissions(jobs[member].first for member in members) >= settings[MIN_JOBS]
     ]
     families.sort(key=lambda family: (-family.gpu_seconds.allocated, family.family_id))
     grouped = {member for family in families for member in family.members}
@@ -103,16 +114,14 @@ def _by_job(attempts: Sequence[AttemptEvidence]) -> dict[str, list[AttemptEviden
     return dict(jobs)
 
 
-def _signatures(
-    jobs: Mapping[str, list[AttemptEvidence]], sessions: set[str], known: names.Vocabulary
-) -> dict[str, Signature]:
+def _signatures(jobs: Mapping[str, _Job], known: names.Vocabulary) -> dict[str, Signature]:
     """Give the signature of every job that has one; all tasks of an array share that of its first task."""
     arrays: dict[tuple[str, str], Signature] = {}
     signatures: dict[str, Signature] = {}
-    for job_key, (first, *_) in jobs.items():
-        found = None if job_key in sessions else signature(first, known)
-        if found is not None and first.array_job_id is not None:
-            found = arrays.setdefault((first.cluster, first.array_job_id), found)
+    for job_key, job in jobs.items():
+        found = None if is_session(job.first, job.parts, known) else signature(job.first, job.parts, known)
+        if found is not None and job.first.array_job_id is not None:
+            found = arrays.setdefault((job.first.cluster, job.first.array_job_id), found)
         if found is not None:
             signatures[job_key] = found
     return signatures
@@ -122,31 +131,28 @@ def _count_submissions(jobs: Iterable[AttemptEvidence]) -> int:
     return len({(job.cluster, job.het_job_id) if job.het_job_id else (job.job_key,) for job in jobs})
 
 
-def _family(
-    found: Signature, members: Sequence[str], jobs: Mapping[str, list[AttemptEvidence]], known: names.Vocabulary
-) -> Family:
-    attempts = tuple(attempt for member in members for attempt in jobs[member])
-    firsts = [jobs[member][0] for member in members]
-    label, reason = _in_words(found, firsts, known)
+def _family(found: Signature, jobs: Sequence[_Job]) -> Family:
+    attempts = tuple(attempt for job in jobs for attempt in job.attempts)
+    label, reason = _in_words(found, jobs)
     return Family(
         family_id=found.family_id,
         label=label,
         reason=reason,
-        varies=_varies(firsts, known),
-        members=tuple(members),
+        varies=_varies(jobs),
+        members=tuple(job.first.job_key for job in jobs),
         attempts=attempts,
         gpu_seconds=total(attempt.gpu_seconds for attempt in attempts),
     )
 
 
-def _in_words(found: Signature, jobs: Sequence[AttemptEvidence], known: names.Vocabulary) -> tuple[str, str]:
+def _in_words(found: Signature, jobs: Sequence[_Job]) -> tuple[str, str]:
     """Give the family's label and the reason why its members belong, from all words that their names share."""
     owner = found.whose.partition(" ")[2] if found.key[1] else found.whose
     same = f"same {found.whose}" if found.key[1] else found.whose
-    one_name = _short(jobs[0].name or "") if len({job.name for job in jobs}) == 1 else None
-    shared = " ".join(_common([name_parts(job, known).words for job in jobs])) or " ".join(found.words)
     if not found.words:
         return f"{owner}: {found.otherwise}", f"{same}, {found.basis}"
+    one_name = _short(jobs[0].first.name or "") if len({job.first.name for job in jobs}) == 1 else None
+    shared = " ".join(_common([job.parts.words for job in jobs])) or " ".join(found.words)
     called = f"all named “{one_name}”" if one_name else f"names begin with “{_short(shared)}”"
     label = f"{owner}: {one_name or _short(f'{shared} …')}"
     return label, f"{same}, {called}" + (f", {found.basis}" if found.basis else "")
@@ -162,29 +168,36 @@ def _common(lists: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     return lists[0][: together.index(False) if False in together else len(together)]
 
 
-def _varies(jobs: Sequence[AttemptEvidence], known: names.Vocabulary) -> tuple[str, ...]:
+def _varies(jobs: Sequence[_Job]) -> tuple[str, ...]:
     """Name the axes in which the members differ, in words."""
-    parts = [name_parts(job, known) for job in jobs]
-    found = ["words of the name"] if len({part.words for part in parts}) > 1 else []
-    axes = sorted({axis for part in parts for axis, _ in part.axes})
-    found += [f"{axis} in the name" for axis in axes if len({part.values(axis) for part in parts}) > 1]
-    arrays = [job.array_job_id for job in jobs if job.array_job_id]
+    found = ["words of the name"] if len({job.parts.words for job in jobs}) > 1 else []
+    by_axis: dict[str, set[tuple[str, ...]]] = defaultdict(set)
+    counts: Counter[str] = Counter()
+    for axes, times in Counter(job.parts.axes for job in jobs).items():
+        own: dict[str, list[str]] = defaultdict(list)
+        for axis, value in axes:
+            own[axis].append(value)
+        for axis, values in own.items():
+            by_axis[axis].add(tuple(values))
+            counts[axis] += times
+    found += [f"{axis} in the name" for axis in sorted(by_axis) if len(by_axis[axis]) > 1 or counts[axis] < len(jobs)]
+    arrays = [job.first.array_job_id for job in jobs if job.first.array_job_id]
     if len(arrays) > len(set(arrays)):
         found.append("array task")
-    found += [text for column, text in _MEMBER_FIELDS if len({getattr(job, column) for job in jobs}) > 1]
+    found += [text for column, text in _MEMBER_FIELDS if len({getattr(job.first, column) for job in jobs}) > 1]
     return tuple(found)
 
 
-def _shares(jobs: Mapping[str, list[AttemptEvidence]], grouped: set[str], other: set[str]) -> dict[str, float | None]:
+def _shares(jobs: Mapping[str, _Job], grouped: set[str], other: set[str]) -> dict[str, float | None]:
     seconds = dict.fromkeys(SHARES, 0.0)
-    for job_key, attempts in jobs.items():
+    for job_key, job in jobs.items():
         if job_key in other:
             kind = "interactive_or_other"
-        elif max(attempt.gpu_count for attempt in attempts) > 1:
+        elif max(attempt.gpu_count for attempt in job.attempts) > 1:
             kind = "multi_gpu"
         else:
             kind = "repetitive_single_gpu" if job_key in grouped else "isolated_single_gpu"
-        seconds[kind] += sum(attempt.gpu_seconds.allocated for attempt in attempts)
+        seconds[kind] += sum(attempt.gpu_seconds.allocated for attempt in job.attempts)
     whole = sum(seconds.values())
     return {kind: ratio(part, whole) for kind, part in seconds.items()}
 

@@ -62,12 +62,12 @@ def name_parts(job: AttemptEvidence, known: Vocabulary) -> NameParts:
     return take_apart(job.name, known) if job.name else _NOTHING
 
 
-def is_session(job: AttemptEvidence, known: Vocabulary) -> bool:
+def is_session(job: AttemptEvidence, parts: NameParts, known: Vocabulary) -> bool:
     """Say whether a person sat before the job: the scheduler says so, or its name does."""
-    return bool(job.interactive) or is_interactive(name_parts(job, known), known)
+    return bool(job.interactive) or is_interactive(parts, known)
 
 
-def signature(job: AttemptEvidence, known: Vocabulary) -> Signature | None:
+def signature(job: AttemptEvidence, parts: NameParts, known: Vocabulary) -> Signature | None:
     """Give the job's signature, or None when nothing tells what work it is.
 
     In order: the leading words of the name; where these are generic or missing, the program, image or working
@@ -76,7 +76,7 @@ def signature(job: AttemptEvidence, known: Vocabulary) -> Signature | None:
     owner = job.user or job.account
     whose = f"user {job.user}" if job.user else f"account {job.account}" if job.account else "unknown owner"
     where = (job.cluster, owner or "")
-    words = stem(name_parts(job, known), known)
+    words = stem(parts, known)
     text = " ".join(words)
     if words and is_telling(words[-1], known):
         return Signature((*where, "name", text), whose, "", words, "")

@@ -24,6 +24,8 @@ ABSENT = "—"
 WIDTH_WITHOUT_TERMINAL = 160
 CELL_CHARACTERS = 80
 """Longer words are cut in cells; ``--json`` has them whole."""
+MOST_ROWS = 50
+"""Rows stand in order of what matters; ``--json`` has all of them."""
 RUNG_MEANING = {
     Rung.DRIVER_UTIL.value: "share of the driver's samples in which any kernel ran",
     Rung.ENGINE_ACTIVE.value: "share of time in which the compute engine was busy",
@@ -36,9 +38,9 @@ SHARE_MEANING = {
     "interactive_or_other": "sessions, trials, and jobs nothing is known of",
 }
 _PARTS = (
-    ("allocated", "held"),
+    ("allocated", "allocated"),
     ("used", "used"),
-    ("held_idle", "idle"),
+    ("held_idle", "held idle"),
     ("no_process", "no process"),
     ("with_process", "with process"),
     ("gaps", "gaps"),
@@ -73,24 +75,27 @@ def percent(value: float | None) -> str:
     return ABSENT if value is None else f"{100 * value:.1f} %"
 
 
-def waste_table(document: Document, by: str | None) -> RenderableType:
+def waste_table(document: Document) -> RenderableType:
     """Show where the GPU time went, in all and by key."""
-    table = Table(*_headings(by or "key"), title="GPU-hours by what became of them", title_justify="left")
+    table = Table(*_headings(str(document["by"])), title="GPU-hours by what became of them", title_justify="left")
     _align(table)
-    for row in _rows(document, "rows"):
+    for row in _rows(document, "rows")[:MOST_ROWS]:
         table.add_row(plain(row["key"]), str(row["jobs"]), *_account(row["gpu_seconds"]), *_ratios(row))
     table.add_section()
     table.add_row("all", str(document["jobs"]), *_account(_mapping(document, "gpu_seconds")), *_ratios(document))
-    return Group(table, _capacity(_mapping(document, "gpu_seconds")), _footnote(document))
+    more = _more(document, "rows")
+    return Group(table, *more, _capacity(_mapping(document, "gpu_seconds")), _footnote(document))
 
 
 def families_table(document: Document) -> RenderableType:
     """Show the families, largest first, and how repetitive the site's work is."""
-    table = Table("family", "jobs", "held", "used", "why they belong together", "what varies", title_justify="left")
+    table = Table(
+        "family", "jobs", "allocated", "used", "why they belong together", "what varies", title_justify="left"
+    )
     table.title = "Jobs that are the same work repeated (GPU-hours)"
     for column in table.columns[1:4]:
         column.justify = "right"
-    for family in _rows(document, "families"):
+    for family in _rows(document, "families")[:MOST_ROWS]:
         held = hours(family["gpu_seconds"]["allocated"])
         varies = plain(", ".join(family["varies"]) or "nothing known", 60)
         why = plain(family["reason"])
@@ -101,17 +106,23 @@ def families_table(document: Document) -> RenderableType:
         shares.add_row(Text(percent(share), justify="right"), SHARE_MEANING.get(name, name))
     outside = document["ungrouped"]
     count = len(outside) if isinstance(outside, list) else 0
-    return Group(table, Text("Share of GPU time:"), shares, Text(f"{count} jobs are in no family."))
+    more = _more(document, "families")
+    return Group(table, *more, Text("Share of GPU time:"), shares, Text(f"{count} jobs are in no family."))
 
 
 def recommend_text(document: Document) -> RenderableType:
     """Show the advice, best first, then what was refused and why."""
     parts: list[RenderableType] = []
-    for number, one in enumerate(_rows(document, "recommendations"), start=1):
+    for number, one in enumerate(_rows(document, "recommendations")[:MOST_ROWS], start=1):
         parts += [*_advice(number, one), Text("")]
     if not parts:
         parts.append(Text("No change would give back enough GPU time to be worth advice."))
-    return Group(*parts, *_refusals(document), Text(f"Window: {document['since']} to {document['until']}."))
+    return Group(
+        *parts,
+        *_more(document, "recommendations"),
+        *_refusals(document),
+        Text(f"Window: {document['since']} to {document['until']}."),
+    )
 
 
 def _advice(number: int, one: Mapping[str, Any]) -> Iterable[RenderableType]:
@@ -247,6 +258,11 @@ def _footnote(document: Document) -> Text:
     coverage = percent(document["coverage_ratio"])  # type: ignore[arg-type]
     window = f"{document['since']} to {document['until']}, zone {document['zone']}"
     return Text(f"{busy}; coverage {coverage}. {ABSENT} is not known. {window}.", style="dim")
+
+
+def _more(document: Document, key: str) -> list[Text]:
+    left_out = len(_rows(document, key)) - MOST_ROWS
+    return [Text(f"… and {left_out:,} more; --json has all of them.")] if left_out > 0 else []
 
 
 def _rows(document: Mapping[str, Any], key: str) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ HOSTILE = "[bold red]x[/] \x1b[31m\u202e=cmd"
 SECONDS = as_document(GpuSeconds(10 * HOUR, 1 * HOUR, 0.0, 6 * HOUR, 3 * HOUR, None, None, None))
 ACCOUNT = {"gpu_seconds": SECONDS, "used_ratio": 2 / 3, "coverage_ratio": 0.9}
 WINDOW = {"since": "2026-11-02T00:00:00Z", "until": "2026-11-09T00:00:00Z", "zone": "UTC", "rung": "gpu_bound"}
-WASTE = {**WINDOW, **ACCOUNT, "jobs": 3, "attempts": 4, "rows": [{"key": HOSTILE, "jobs": 3, **ACCOUNT}]}
+WASTE = {**WINDOW, **ACCOUNT, "by": "user", "jobs": 3, "attempts": 4, "rows": [{"key": HOSTILE, "jobs": 3, **ACCOUNT}]}
 FAMILIES = {
     "families": [
         {
@@ -184,6 +184,14 @@ def test_accounting_alone_is_called_so() -> None:
     blind = {**WASTE, "rung": None, "used_ratio": None, "coverage_ratio": 0.0}
     shown = invoke("waste", stub=Stub({"waste": blind})).stdout
     assert "nothing is known of use: accounting alone" in shown
+
+
+def test_a_long_table_is_cut_and_says_so() -> None:
+    many = {**WASTE, "rows": [{"key": f"user{number}", "jobs": 1, **ACCOUNT} for number in range(1060)]}
+    shown = invoke("waste", stub=Stub({"waste": many})).stdout
+    assert "user49 " in shown
+    assert "user50 " not in shown
+    assert "… and 1,010 more; --json has all of them." in shown
 
 
 def test_families_show_label_jobs_hours_and_why() -> None:
