@@ -63,7 +63,7 @@ def total(parts: Iterable[GpuSeconds]) -> GpuSeconds:
     """
     rows = list(parts)
     known = [row for row in rows if row.used is not None]
-    split = all(row.gaps is not None for row in known)
+    split = all(row.gaps is not None for row in known if row.held_idle)
     return GpuSeconds(
         allocated=sum(row.allocated for row in rows),
         unknown=sum(row.unknown for row in rows),

@@ -62,9 +62,9 @@ INFLATION_RATIO = Setting(
 REPORT_ZONE = Setting(
     "report",
     "zone",
-    "UTC",
+    "",
     "IANA zone",
-    "Weeks and days begin at midnight of this zone; UTC where a site says nothing.",
+    "Weeks and days begin at midnight of this zone. Empty: the zone of the cluster, cluster.zone.",
 )
 
 SETTINGS: tuple[AnySetting, ...] = (

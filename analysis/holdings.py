@@ -1,0 +1,230 @@
+"""Who held which GPU, when, and how much of it: allocations with the words of their job.
+
+On one device the shares that are held at any instant never exceed 1: where allocations overlap and say nothing of
+shares, they are split in proportion, so that attributed time never exceeds wall time (DESIGN section 8, 1).
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import ibis
+import numpy as np
+
+from analysis.frames import Bools, Columns, Floats, Ints, Tables, add_by, codes, fetch, seconds, timestamp
+from warehouse.contract.model import FAILED_STATES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from warehouse.contract.model import Window
+
+JOB_WORDS = (
+    "cluster",
+    "scheduler_job_id",
+    "array_job_id",
+    "het_job_id",
+    "name",
+    "user",
+    "account",
+    "partition",
+    "qos",
+    "command",
+    "work_dir",
+    "image",
+    "time_limit_seconds",
+    "interactive",
+)
+"""Columns of ``job`` that travel with every allocation of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """Stretches in which an attempt held a share of one device, or a number of GPUs that nobody names.
+
+    One row per stretch; ``weight`` is GPUs held (a share of one device, or a count), ``row`` points into ``words``,
+    which has one row per allocation with everything known about it, ``attempt`` into ``attempt_keys``. ``named`` says
+    that the device is known. Times are seconds since the epoch, ``end`` of what still runs is the last thing known.
+    """
+
+    words: Columns
+    attempt_keys: Sequence[str]
+    row: Ints
+    attempt: Ints
+    start: Floats
+    end: Floats
+    weight: Floats
+
+    @property
+    def named(self) -> Bools:
+        """Say of each stretch whether its device is known."""
+        known = np.array([device is not None for device in self.words.values("device_uuid")], dtype=np.bool_)
+        return known[self.row]
+
+    @property
+    def failed(self) -> Bools:
+        """Say of each stretch whether its attempt ended short of its own end."""
+        states = {str(state) for state in FAILED_STATES}
+        failed = np.array([state in states for state in self.words.values("state")], dtype=np.bool_)
+        return failed[self.row]
+
+    def only(self, keys: Sequence[str]) -> Holdings:
+        """Give the stretches of some attempts alone."""
+        wanted = set(keys)
+        kept = np.isin(self.attempt, [at for at, key in enumerate(self.attempt_keys) if key in wanted])
+        return replace(
+            self,
+            row=self.row[kept],
+            attempt=self.attempt[kept],
+            start=self.start[kept],
+            end=self.end[kept],
+            weight=self.weight[kept],
+        )
+
+    def pick(self, name: str) -> list[Any]:
+        """Give a column of words for each stretch."""
+        values = self.words.values(name)
+        return [values[row] for row in self.row]
+
+
+def known_span(tables: Tables) -> tuple[float, float] | None:
+    """Give the first and the last instant that the store knows GPUs by: open intervals are counted until the last.
+
+    A sample speaks until its cadence is over. None: the store is empty.
+    """
+    samples = tables.device_sample.group_by("cadence_seconds").aggregate(
+        first=tables.device_sample.sampled_at.min(), last=tables.device_sample.sampled_at.max()
+    )
+    instants = (
+        (tables.attempt, ("start_at", "end_at")),
+        (tables.allocation, ("start_at", "end_at")),
+        (tables.device, ("since_at", "until_at")),
+        (tables.event, ("happened_at",)),
+    )
+    spans = [samples.select(samples.first, last=seconds(samples["last"]) + samples.cadence_seconds)]
+    for table, names in instants:
+        latest = ibis.greatest(*(table[name].max() for name in names))
+        spans.append(table.aggregate(first=table[names[0]].min(), last=seconds(latest)))
+    found = fetch(
+        ibis.union(*(span.select(first=seconds(span["first"]), last=span["last"].cast("float64")) for span in spans))
+    )
+    first, last = found.numbers("first"), found.numbers("last")
+    return None if np.isnan(last).all() else (float(np.nanmin(first)), float(np.nanmax(last)))
+
+
+def holdings(tables: Tables, window: Window, last_at: float) -> Holdings:
+    """Gather the allocations that touch a window, with their shares settled. Times are not cut to the window."""
+    words = fetch(_allocations(tables, window))
+    start, end = words.numbers("start_at"), words.numbers("end_at").copy()
+    end[np.isnan(end)] = np.maximum(last_at, start[np.isnan(end)])
+    attempt, keys = codes(words.values("attempt_key"))
+    weight = words.numbers("gpu_count") * words.numbers("share_ratio")
+    device, names = codes(words.values("device_uuid"))
+    unnamed = names.index(None) if None in names else -1
+    weight = _less_what_is_named(attempt, weight, end - start, device != unnamed)
+    row, start, end, weight = _settle(device, start, end, weight, unnamed)
+    return Holdings(words, keys, row, attempt[row], start, end, weight)
+
+
+def _allocations(tables: Tables, window: Window) -> Any:
+    """Join each allocation to its attempt, its job and its device."""
+    device = tables.device.group_by("device_uuid").aggregate(
+        device_model=tables.device.gpu_model.max(),
+        device_memory_bytes=tables.device.memory_bytes.max().cast("float64"),
+        device_node=tables.device.node.max(),
+    )
+    attempt = tables.attempt.select(
+        "attempt_key", "job_key", "state", "node_count", attempt_start="start_at", attempt_end="end_at"
+    )
+    job = tables.job.select("job_key", "submit_at", *JOB_WORDS)
+    allocation = tables.allocation.filter(tables.allocation.gpu_count > 0)
+    joined = (
+        allocation.left_join(attempt, "attempt_key", rname="attempt_{name}_right")
+        .left_join(job, "job_key", rname="job_{name}_right")
+        .left_join(device, "device_uuid", rname="device_{name}_right")
+    )
+    end = ibis.coalesce(joined.end_at, joined.attempt_end)
+    if window.until_at is not None:
+        joined = joined.filter(joined.start_at < timestamp(window.until_at))
+    if window.since_at is not None:
+        # An allocation of no length counts as a job of the window in which it lies.
+        since = timestamp(window.since_at)
+        joined = joined.filter(end.isnull() | (end > since) | ((end == joined.start_at) & (joined.start_at >= since)))
+    return joined.select(
+        "attempt_key",
+        "job_key",
+        "state",
+        "device_uuid",
+        "device_memory_bytes",
+        *(name for name in JOB_WORDS if name != "time_limit_seconds"),
+        "time_limit_seconds",
+        node_count=joined.node_count.cast("float64"),
+        gpu_count=joined.gpu_count,
+        share_ratio=joined.share_ratio,
+        node=ibis.coalesce(joined.node, joined.device_node),
+        gpu_model=ibis.coalesce(joined.gpu_model, joined.device_model),
+        start_at=seconds(joined.start_at),
+        end_at=seconds(end),
+        attempt_start_at=seconds(joined.attempt_start),
+        attempt_end_at=seconds(joined.attempt_end),
+        submit_at=seconds(joined.submit_at),
+        allocation_key=joined.allocation_key,
+    ).order_by("start_at", "allocation_key")
+
+
+def _less_what_is_named(attempt: Ints, weight: Floats, length: Floats, named: Bools) -> Floats:
+    """Leave of a bare count of GPUs what the named devices of the same attempt do not account for.
+
+    Accounting gives a count, an agent names the devices: the same GPUs are not counted twice.
+    """
+    size = int(attempt.max(initial=-1)) + 1
+    by_name = add_by(attempt[named], (weight * length)[named], size)
+    by_count = add_by(attempt[~named], (weight * length)[~named], size)
+    left = np.divide(by_count - by_name, by_count, out=np.ones(size), where=by_count > 0)
+    return np.where(named, weight, weight * np.maximum(left, 0.0)[attempt])
+
+
+def _settle(
+    device: Ints, start: Floats, end: Floats, weight: Floats, unnamed: int
+) -> tuple[Ints, Floats, Floats, Floats]:
+    """Cut allocations of one device where they overlap, so that their shares add up to 1 at most."""
+    order = np.lexsort((start, device))
+    crowded = _crowded(device[order], start[order], end[order], weight[order]) - {unnamed}
+    alone = ~np.isin(device, np.fromiter(crowded, dtype=np.int64))
+    rows = [np.flatnonzero(alone)]
+    pieces: list[tuple[int, float, float, float]] = []
+    for name in sorted(crowded):
+        pieces += _share(np.flatnonzero(device == name), start, end, weight)
+    cut = np.array(pieces, dtype=np.float64).reshape(-1, 4)
+    rows.append(cut[:, 0].astype(np.int64))
+    return (
+        np.concatenate(rows),
+        np.concatenate([start[alone], cut[:, 1]]),
+        np.concatenate([end[alone], cut[:, 2]]),
+        np.concatenate([weight[alone], cut[:, 3]]),
+    )
+
+
+def _crowded(device: Ints, start: Floats, end: Floats, weight: Floats) -> set[int]:
+    """Find the devices with allocations that overlap, or with one that holds more than the device. Rows are sorted."""
+    found = {int(name) for name in device[weight > 1.0]}
+    same = device[1:] == device[:-1]
+    latest = end.copy()
+    for at in np.flatnonzero(same):
+        latest[at + 1] = max(latest[at], latest[at + 1])
+    found |= {int(name) for name in device[1:][same & (start[1:] < latest[:-1])]}
+    return found
+
+
+def _share(members: Ints, start: Floats, end: Floats, weight: Floats) -> list[tuple[int, float, float, float]]:
+    """Cut the allocations of one device at every edge and scale each slice down to one device."""
+    edges = np.unique(np.concatenate([start[members], end[members]]))
+    pieces: list[tuple[int, float, float, float]] = []
+    for since, until in itertools.pairwise(edges.tolist()):
+        here = members[(start[members] <= since) & (end[members] >= until)]
+        held = max(float(weight[here].sum()), 1.0)
+        pieces += [(int(row), since, until, float(weight[row]) / held) for row in here]
+    pieces += [(int(row), float(start[row]), float(end[row]), 0.0) for row in members if end[row] <= start[row]]
+    return pieces
