@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 @pass_composition
 def serve_command(composition: Composition, data: Path, host: str | None, port: int | None) -> None:
     """Own the store of a data directory: take batches, answer questions, until stopped."""
+    from warehouse import lake
     from warehouse.committer import Committer
     from warehouse.keeper import Keeper
     from warehouse.server import create_app, serve
@@ -52,9 +53,9 @@ def serve_command(composition: Composition, data: Path, host: str | None, port: 
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     settings = composition.settings()
-    fresh = not (data / FILE_NAME).exists()
     store = open_store(data, create=True, memory_limit_bytes=_memory_limit_bytes(settings), recover=True)
     try:
+        lake.restore(store, data)
         tokens = access.ensure_tokens(data)
         chosen = settings[SERVER_PORT] if port is None else port
         with Committer(store, data, settings) as committer, Keeper(store, data, settings):

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from warehouse.contract.settings import Settings
     from warehouse.store import Store
 
+START_DELAY_SECONDS = 60.0
+"""A server that has just started first answers people; housekeeping can wait this long."""
+
 LOG = logging.getLogger("trueload.keeper")
 
 
@@ -59,7 +62,7 @@ class Keeper:
         self._thread = threading.Thread(target=self._run, name="keeper")
 
     def __enter__(self) -> Self:
-        """Start the thread; its first round is at once."""
+        """Start the thread."""
         self._thread.start()
         return self
 
@@ -69,9 +72,10 @@ class Keeper:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._enough.is_set():
+        pause_seconds = min(START_DELAY_SECONDS, self._interval_seconds)
+        while not self._enough.wait(pause_seconds):
             try:
                 keep(*self._work, now=time.time())
             except Exception:  # a round that fails is said, and the next one is tried
                 LOG.exception("a round of housekeeping failed")
-            self._enough.wait(self._interval_seconds)
+            pause_seconds = self._interval_seconds

@@ -14,6 +14,7 @@ transaction leaves files that nothing names; ``tidy`` removes them. So a row is 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import time
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from warehouse.store import Store, Transaction
 
+LOG = logging.getLogger("trueload.lake")
 ORDER = {"device_sample": "device_uuid, sampled_at, source", "process_sample": "device_uuid, sampled_at, pid"}
 """How rows of a day are sorted: by device, then time, so that one device's history is a few row groups."""
 
@@ -118,6 +120,32 @@ def publish(store: Store, data: Path) -> None:
     )
 
 
+def restore(store: Store, data: Path) -> int:
+    """Bring sealed days and snapshots of keyed tables back into an empty store, from the manifest.
+
+    For a hot file that had to be set aside: does nothing where the store knows of sealed days. Gives the
+    number of days.
+    """
+    if sealed_days(store):
+        return 0
+    try:
+        content = json.loads((data / layout.FOLDER / layout.MANIFEST).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return 0
+    with store.transaction() as transaction:
+        for table, path in content["snapshots"].items():
+            file = data / layout.FOLDER / path / layout.PART
+            transaction.execute(f'INSERT INTO "{table}" BY NAME SELECT * FROM {layout.read(file)}')
+        for day in content["days"]:
+            generation = int(day["path"].rpartition("gen=")[2])
+            transaction.execute(
+                "INSERT INTO sealed_day VALUES (?, ?, ?, ?, ?, now()::TIMESTAMP)",
+                [day["table"], day["date"], generation, day["rows"], day["bytes"]],
+            )
+    LOG.warning("%s: %d sealed days and the last snapshots were taken from the lake", data, len(content["days"]))
+    return len(content["days"])
+
+
 def tidy(store: Store, data: Path, older_than_seconds: float) -> list[Path]:
     """Remove files that neither the store nor the manifest names: of crashes, and generations that were replaced.
 
@@ -147,7 +175,7 @@ def drop_days(store: Store, before: date) -> list[SealedDay]:
 def _day_query(table: str, day: date, old: Path | None) -> str:
     hot = f"SELECT * FROM \"{table}\" WHERE sampled_at::DATE = DATE '{day.isoformat()}'"
     if old is not None:
-        hot = f"{hot} UNION ALL BY NAME SELECT * FROM read_parquet({layout.quoted(old / layout.PART)})"
+        hot = f"{hot} UNION ALL BY NAME SELECT * FROM {layout.read(old / layout.PART)}"
     return f"SELECT * FROM ({hot}) ORDER BY {ORDER[table]}"
 
 
@@ -165,7 +193,7 @@ def _write_part(transaction: Transaction, query: str, folder: Path) -> None:
 
 
 def _measured(transaction: Transaction, day: SealedDay, folder: Path) -> SealedDay:
-    rows = transaction.execute(f"SELECT count(*) FROM read_parquet({layout.quoted(folder / layout.PART)})")
+    rows = transaction.execute(f"SELECT count(*) FROM {layout.read(folder / layout.PART)}")
     return SealedDay(day.table, day.date, day.generation, int(str(rows[0][0])), (folder / layout.PART).stat().st_size)
 
 

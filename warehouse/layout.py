@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from datetime import date
     from pathlib import Path
 
@@ -24,6 +23,7 @@ def quoted(path: Path | str) -> str:
     return "'" + str(path).replace("'", "''") + "'"
 
 
-def quoted_list(paths: Iterable[Path | str]) -> str:
-    """Give paths as an SQL list literal."""
-    return "[" + ", ".join(map(quoted, paths)) + "]"
+def read(*files: Path | str) -> str:
+    """Give the SQL that reads files of the lake: columns by name, and none made up from folder names."""
+    listed = ", ".join(map(quoted, files))
+    return f"read_parquet([{listed}], union_by_name = true, hive_partitioning = false)"

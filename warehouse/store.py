@@ -5,6 +5,7 @@ One process opens the file at a time; all others ask that process (``warehouse.c
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 import uuid
@@ -21,6 +22,7 @@ from warehouse.arrow import COLUMN_TYPES, to_arrow
 from warehouse.contract.errors import StoreBusyError, StoreError
 from warehouse.contract.metrics import METRIC_COLUMNS
 from warehouse.contract.model import RECORDS
+from warehouse.recovery import CommitCounter, Damage, diagnose, set_aside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -32,16 +34,19 @@ FILE_NAME = "hot.duckdb"
 FILE_FORMAT = "v1.5.0"
 """The file format that both supported DuckDB lines (1.5 and 2.0) read and write (DESIGN 5.5)."""
 
+Config = dict[str, str | bool | int | float | list[str]]
+LOG = logging.getLogger("trueload.store")
 _HOLDER = re.compile(r"PID (\d+)")
 
 
 class Store:
     """The database of one data directory. Safe to use from several threads: reads run beside one writer."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, data: Path) -> None:
+    def __init__(self, connection: duckdb.DuckDBPyConnection, data: Path, counter: CommitCounter) -> None:
         """Take over a connection whose schema is up to date; use ``open_store``."""
         self._connection = connection
         self._data = data
+        self._counter = counter
         self._counting = threading.Lock()
         self._writing = threading.RLock()
         self._opened = uuid.uuid4().hex
@@ -64,14 +69,14 @@ class Store:
     def _hot_and_sealed(self, cursor: duckdb.DuckDBPyConnection, table: str) -> str:
         """Make a view of a sample table over the hot file and its sealed days; gives the view's name."""
         rows = cursor.execute("SELECT date, generation FROM sealed_day WHERE table_name = ?", [table]).fetchall()
-        files = [str(layout.part(self._data, table, day, generation)) for day, generation in rows]
+        files = [layout.part(self._data, table, day, generation) for day, generation in rows]
         if not files:
             return table
         view = f"{table}_hot_and_sealed"
         # A column that came after a day was sealed is absent in that day, which the union by name says.
         cursor.execute(
             f'CREATE OR REPLACE TEMP VIEW {view} AS SELECT * FROM "{table}" UNION ALL BY NAME '
-            f"SELECT * FROM read_parquet({layout.quoted_list(files)}, union_by_name = true, hive_partitioning = false)"
+            f"SELECT * FROM {layout.read(*files)}"
         )
         return view
 
@@ -121,6 +126,7 @@ class Store:
             try:
                 cursor.execute("BEGIN")
                 yield Transaction(cursor)
+                number = _first_value(cursor.execute("SELECT nextval('commit_number')"))
                 cursor.execute("COMMIT")
             except duckdb.Error as cause:
                 _roll_back(cursor)
@@ -129,6 +135,7 @@ class Store:
                 _roll_back(cursor)
                 raise
             with self._counting:
+                self._counter.advance(number)
                 self._writes += 1
 
     def _cursor(self) -> duckdb.DuckDBPyConnection:
@@ -141,6 +148,7 @@ class Store:
         """Let go of the file. Waits for a running write."""
         with self._writing:
             self._connection.close()
+            self._counter.close()
 
 
 class Transaction:
@@ -186,8 +194,13 @@ class Transaction:
         )
 
 
-def open_store(data: Path, *, create: bool = False, memory_limit_bytes: int | None = None) -> Store:
+def open_store(
+    data: Path, *, create: bool = False, memory_limit_bytes: int | None = None, recover: bool = False
+) -> Store:
     """Open the store of a data directory, bringing its schema up to date.
+
+    With ``recover`` a damaged file is set aside with a loud message and the store starts from what is left, which is
+    what a server must do; without it the damage is an error.
 
     Raises:
         StoreBusyError: another process owns the file.
@@ -199,22 +212,76 @@ def open_store(data: Path, *, create: bool = False, memory_limit_bytes: int | No
         raise StoreError(f"{data}: no store here; import something or start `trueload serve` first")
     try:
         data.mkdir(parents=True, exist_ok=True)
-        connection = duckdb.connect(str(path), config=_config(data, memory_limit_bytes))
+        counter = CommitCounter(data)
     except OSError as cause:
-        raise StoreError(f"{data}: the directory cannot be made ({cause})") from cause
-    except duckdb.Error as cause:
-        raise _opening_error(path, cause) from cause
+        raise StoreError(f"{data}: the directory cannot be used ({cause})") from cause
+    try:
+        connection = _connect(path, _config(data, memory_limit_bytes), recover=recover)
+    except StoreError:
+        counter.close()
+        raise
     try:
         connection.execute("SET TimeZone = 'UTC'")
         _migrate(connection)
-    except duckdb.Error as cause:
+        _reveal_lost_commits(connection, counter, path)
+    except (duckdb.Error, StoreError) as cause:
         connection.close()
-        raise StoreError(f"{path}: the schema could not be brought up to date ({cause})") from cause
-    return Store(connection, data)
+        counter.close()
+        raise cause if isinstance(cause, StoreError) else _migration_error(path, cause) from cause
+    return Store(connection, data, counter)
 
 
-def _config(data: Path, memory_limit_bytes: int | None) -> dict[str, str | bool | int | float | list[str]]:
-    config: dict[str, str | bool | int | float | list[str]] = {
+def _connect(path: Path, config: Config, *, recover: bool) -> duckdb.DuckDBPyConnection:
+    try:
+        return duckdb.connect(str(path), config=config)
+    except duckdb.Error as cause:
+        damage = diagnose(path, cause)
+        if damage is Damage.BUSY:
+            holder = _HOLDER.search(str(cause))
+            who = f"process {holder.group(1)}" if holder else "another process"
+            message = f"{path}: {who} owns the store; stop it, or ask it through its server"
+            raise StoreBusyError(message) from cause
+        if not recover or damage not in (Damage.LOG, Damage.FILE):
+            hint = "; `trueload serve` sets it aside and goes on" if damage in (Damage.LOG, Damage.FILE) else ""
+            raise StoreError(f"{path}: {damage.value} ({str(cause).splitlines()[0]}){hint}") from cause
+        log_file = path.with_name(f"{path.name}.wal")
+        moved = set_aside(log_file) if damage is Damage.LOG else set_aside(path, log_file)
+        lost = "what was written since the last checkpoint" if damage is Damage.LOG else "what was not yet sealed"
+        LOG.exception(
+            "%s: %s. Set aside as %s. Lost here is %s; agents send again what they still hold.",
+            path,
+            damage.value,
+            ", ".join(map(str, moved)),
+            lost,
+        )
+        return _connect(path, config, recover=recover)
+
+
+def _reveal_lost_commits(connection: duckdb.DuckDBPyConnection, counter: CommitCounter, path: Path) -> None:
+    row = connection.execute("SELECT last_value FROM duckdb_sequences() WHERE sequence_name = 'commit_number'")
+    known = _first_value(row)
+    lost = counter.read() - known
+    if lost > 0:
+        LOG.error(
+            "%s: the last %d commits are gone without a trace in the file (a damaged log?); agents send again what "
+            "they still hold, imports must be repeated",
+            path,
+            lost,
+        )
+    counter.accept(known)
+
+
+def _first_value(cursor: duckdb.DuckDBPyConnection) -> int:
+    row = cursor.fetchone()
+    return 0 if row is None or row[0] is None else int(row[0])
+
+
+def _migration_error(path: Path, cause: Exception) -> StoreError:
+    return StoreError(f"{path}: the schema could not be brought up to date ({cause})")
+
+
+def _config(data: Path, memory_limit_bytes: int | None) -> Config:
+    config: Config = {
         "storage_compatibility_version": FILE_FORMAT,
         "temp_directory": str(data / "tmp"),
         # Nothing is ever fetched from a network by the database itself.
@@ -226,19 +293,13 @@ def _config(data: Path, memory_limit_bytes: int | None) -> dict[str, str | bool 
     return config
 
 
-def _opening_error(path: Path, cause: duckdb.Error) -> StoreError:
-    text = str(cause)
-    if "lock" in text.lower():
-        holder = _HOLDER.search(text)
-        who = f"process {holder.group(1)}" if holder else "another process"
-        return StoreBusyError(f"{path}: {who} owns the store; stop it, or ask it through its server")
-    return StoreError(f"{path}: cannot be opened as a store ({text.splitlines()[0]})")
-
-
 def _migrate(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER PRIMARY KEY, applied_at TIMESTAMP)")
     done = {version for (version,) in connection.execute("SELECT version FROM schema_version").fetchall()}
-    for version, script in _migrations():
+    migrations = _migrations()
+    if done - {version for version, _ in migrations}:
+        raise StoreError(f"the store has schema {max(done)}, newer than this version of trueload knows; update it")
+    for version, script in migrations:
         if version in done:
             continue
         connection.execute("BEGIN")

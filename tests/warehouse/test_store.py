@@ -117,13 +117,6 @@ def test_a_second_owner_is_told_who_the_first_is(tmp_path: Path, repository: Pat
         holder.communicate()
 
 
-def test_a_file_that_is_no_store_is_refused_and_left_alone(tmp_path: Path) -> None:
-    (tmp_path / FILE_NAME).write_bytes(b"not a database at all" * 100)
-    with pytest.raises(StoreError, match="cannot be opened"):
-        open_store(tmp_path)
-    assert (tmp_path / FILE_NAME).read_bytes() == b"not a database at all" * 100
-
-
 def test_opening_again_keeps_everything(tmp_path: Path) -> None:
     store = open_store(tmp_path, create=True)
     write(store, job())
