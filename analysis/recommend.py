@@ -87,7 +87,7 @@ class Advice:
     recommendations: tuple[Recommendation, ...]
     refusals: tuple[Refusal, ...]
     refusals_left_out: int
-    rung: Rung
+    rung: Rung | None
     since_at: float
     until_at: float
 
@@ -95,7 +95,7 @@ class Advice:
 def advise(
     attempts: Sequence[AttemptEvidence],
     report: FamilyReport,
-    rung: Rung,
+    rung: Rung | None,
     since_at: float,
     until_at: float,
     settings: Settings,
@@ -119,7 +119,7 @@ def advise(
 def _cases(
     attempts: Sequence[AttemptEvidence],
     report: FamilyReport,
-    rung: Rung,
+    rung: Rung | None,
     since_at: float,
     until_at: float,
     settings: Settings,
@@ -172,7 +172,7 @@ def recommend_document(advice: Advice, settings: Settings) -> dict[str, object]:
     return {
         "since": iso(advice.since_at),
         "until": iso(advice.until_at),
-        "rung": advice.rung.value,
+        "rung": advice.rung,
         "recommendations": [_as_document(one, settings) for one in advice.recommendations],
         "refusals": [
             {"subject": _subject(one.subject), "remedy": one.remedy, "reason": one.reason, "needs": list(one.needs)}

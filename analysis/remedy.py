@@ -16,12 +16,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One subject (a family, or a job outside any family) with the evidence of all its attempts in the window."""
+    """One subject (a family, or a job outside any family) with the evidence of all its attempts in the window.
+
+    ``rung`` is None where accounting alone is known, so that nothing is known of use.
+    """
 
     subject: Subject
     label: str
     attempts: Sequence[AttemptEvidence]
-    rung: Rung
+    rung: Rung | None
     since_at: float
     until_at: float
 

@@ -79,6 +79,14 @@ KINDS: tuple[Kind, ...] = (
         "One change each that could give GPU time back: `trueload recommend --data DIR`.",
     ),
     Kind(
+        "Benchmarks",
+        "analysis.benchmarks",
+        "BENCHMARK",
+        "analysis.benchmark",
+        "Benchmark",
+        "One question each with a known answer: `trueload bench NAME`.",
+    ),
+    Kind(
         "Pages",
         "dashboards.views",
         "PAGE",

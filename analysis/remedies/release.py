@@ -106,7 +106,7 @@ def judge(case: Case, settings: Settings) -> Recommendation | Refusal | None:
         how="measured idle stretches, less a grace of "
         + ", ".join(f"{grace / SECONDS_PER_HOUR:g} h" for grace in graces)
         + " (low, likely, high)",
-        rung=case.rung.value,
+        rung=str(case.rung),
         evidence=_evidence(case, idle, graces[-1]),
         action=_action(case, idle, graces[1]),
         risks=_RISKS,

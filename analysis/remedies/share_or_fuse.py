@@ -104,7 +104,7 @@ def _bound(case: Case, attempts: Sequence[AttemptEvidence], settings: Settings) 
         confidence="bound",
         how="the lesser of the members' idle time and the card time that stacking them frees; how much they would "
         "slow each other down is not known",
-        rung=case.rung.value,
+        rung=str(case.rung),
         evidence=_evidence(case, attempts, idle, fit, stacked),
         action=_action(min(stacked.most_at_once, fit or stacked.most_at_once)),
         risks=_RISKS,
