@@ -1,0 +1,160 @@
+"""Commands of the dashboards: ``up`` and ``report``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from dashboards.document import Row, number, part, rows, text
+from dashboards.settings import PAGES_PORT, REPORT_TOP_FINDINGS, REPORT_TOP_ROWS, TOP_FINDINGS
+from dashboards.text import plain
+from dashboards.units import bounds
+from warehouse.contract.errors import BadUseError, TrueloadError
+from warehouse.options import data_option, json_option, pass_composition
+
+if TYPE_CHECKING:
+    from warehouse.client import Composition, Document
+
+SERVER_PORT_SETTING = "server.port"
+LATER_FORMATS = ("pdf",)
+WIDE = 100
+
+
+@click.command("up")
+@data_option
+@click.option(
+    "--demo/--no-demo",
+    "demo_wanted",
+    default=None,
+    help="Play a made-up cluster, or never do; default: play it where there is no GPU and no data yet.",
+)
+@click.option("--port", type=click.IntRange(0, 65535), help="Port of the server; default: setting server.port.")
+@click.option("--pages-port", type=click.IntRange(1, 65535), help="Port of the pages; default: setting pages.port.")
+@click.option("--once", is_flag=True, help="No pages: collect for a short while, analyse, print the findings, exit.")
+@json_option
+@pass_composition
+def up_command(
+    composition: Composition,
+    data: Path,
+    demo_wanted: bool | None,
+    port: int | None,
+    pages_port: int | None,
+    once: bool,
+    as_json: bool,
+) -> None:
+    """Start everything here: server, pages and, without a GPU, a demo cluster. Ctrl-C ends it all."""
+    from dashboards import up
+
+    if as_json and not once:
+        raise BadUseError("--json prints one document and exits, so it goes with --once")
+    settings = composition.settings()
+    with_demo, with_agent = up.choose(data, demo_wanted=demo_wanted, driver=up.has_driver())
+    chosen_port = _setting_port(composition) if port is None else port
+    plan = up.Plan(
+        data=data,
+        with_demo=with_demo,
+        with_agent=with_agent,
+        port=chosen_port if not once or port is not None else 0,
+        pages_port=None if once else pages_port or settings[PAGES_PORT],
+    )
+
+    def answer() -> Document:
+        return _ask(composition, data, "recommend", {})
+
+    def show(document: Document, url: str | None) -> None:
+        if as_json:
+            click.echo(json.dumps(document, indent=2, allow_nan=False))
+        else:
+            _print_findings(document, settings[TOP_FINDINGS])
+        if url is not None:
+            click.echo(f"\nPages   {url}\nData    {data}\nCtrl-C ends it.", err=as_json)
+
+    up.run(plan, settings, lambda words: click.echo(f"{words} ...", err=True), answer, show)
+
+
+def _setting_port(composition: Composition) -> int:
+    setting = next(one for one in composition.registry() if one.name == SERVER_PORT_SETTING)
+    value = composition.settings().values.get(setting.name, setting.default)
+    if not isinstance(value, int):
+        raise BadUseError(f"{SERVER_PORT_SETTING}: {value!r} is no port")
+    return value
+
+
+def _ask(composition: Composition, data: Path, question: str, parameters: dict[str, str]) -> Document:
+    client = composition.open_client(data, False)  # noqa: FBT003 - a question creates no store
+    try:
+        return client.ask(question, parameters)
+    finally:
+        client.close()
+
+
+def _print_findings(document: Row, top: int) -> None:
+    found = rows(document, "recommendations")[:top]
+    console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=WIDE)
+    if not found:
+        console.print("No findings yet: nothing was held idle that a change would give back.")
+        return
+    table = Table("", "finding", "would have saved", title="Top findings", title_justify="left")
+    table.columns[2].justify = "right"
+    for place, one in enumerate(found, start=1):
+        table.add_row(str(place), Text(plain(text(one, "title"), 200)), _saving(one))
+    console.print(table)
+
+
+def _saving(one: Row) -> str:
+    saving = part(one, "saving_gpu_seconds")
+    return bounds(number(saving, "low"), number(saving, "likely"), number(saving, "high"))
+
+
+@click.group("report")
+def report_command() -> None:
+    """The weekly report."""
+
+
+@report_command.command("weekly")
+@data_option
+@click.option("--week", help="ISO week such as 2026-W44; default: the last complete week that has data.")
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(("html", "md", "json", *LATER_FORMATS)),
+    default="html",
+    show_default=True,
+    help="Kind of file; pdf is not there yet.",
+)
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File to write; default: standard output.",
+)
+@click.option("--mail", is_flag=True, help="Send it by mail; not there yet.")
+@pass_composition
+def weekly_command(
+    composition: Composition, data: Path, week: str | None, format_name: str, out: Path | None, mail: bool
+) -> None:
+    """One week in one document: what was held, what was used, what to change."""
+    if mail:
+        raise BadUseError("--mail: sending reports is not there yet; write a file with --out and send that")
+    if format_name in LATER_FORMATS:
+        raise BadUseError(f"--format {format_name} is not there yet; write html and print it from a browser")
+    from dashboards.report import weekly
+
+    document = _ask(composition, data, "weekly", {"week": week} if week else {})
+    settings = composition.settings()
+    limits = weekly.Limits(rows=settings[REPORT_TOP_ROWS], findings=settings[REPORT_TOP_FINDINGS])
+    content = weekly.render(document, format_name, limits)
+    if out is None:
+        click.echo(content, nl=False)
+        return
+    try:
+        out.write_text(content, encoding="utf-8")
+    except OSError as cause:
+        raise TrueloadError(f"{out}: cannot be written ({cause.strerror}); name another file with --out") from cause
+    click.echo(f"wrote {out}", err=True)
