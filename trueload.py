@@ -44,7 +44,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
 """Every command with the module that holds it (as ``<name>_command``) and its line in the help."""
 
 HIDDEN = {"demo"}
-SETTING_MODULES = ("warehouse.settings", "collector.settings", "analysis.settings", "dashboards.settings")
+SETTING_MODULES = (
+    "warehouse.settings",
+    "collector.settings",
+    "analysis.settings",
+    "analysis.repetition",
+    "analysis.recommend",
+    "dashboards.settings",
+)
 """Modules with a tuple ``SETTINGS``; each room's own, and those of its plug-ins, gathered by the room."""
 
 
