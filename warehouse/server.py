@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import socket
 from typing import TYPE_CHECKING
 
@@ -126,6 +127,8 @@ def serve(data: Path, app: FastAPI, host: str, port: int, token: str) -> None:
         server = uvicorn.Server(config)
         access.publish(data, address)
         LOG.info("serving %s on %s", data, address.url)
+        # uvicorn raises a signal anew once it has ended its requests; SIGTERM as such would then skip what follows.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             asyncio.run(server.serve(sockets=[listener]))
         except KeyboardInterrupt:
