@@ -144,12 +144,13 @@ def weekly_command(
         raise BadUseError("--mail: sending reports is not there yet; write a file with --out and send that")
     if format_name in LATER_FORMATS:
         raise BadUseError(f"--format {format_name} is not there yet; write html and print it from a browser")
-    from dashboards.report import weekly
+    from dashboards.report.digest import Limits
+    from dashboards.report.weekly import render
 
     document = _ask(composition, data, "weekly", {"week": week} if week else {})
     settings = composition.settings()
-    limits = weekly.Limits(rows=settings[REPORT_TOP_ROWS], findings=settings[REPORT_TOP_FINDINGS])
-    content = weekly.render(document, format_name, limits)
+    limits = Limits(rows=settings[REPORT_TOP_ROWS], findings=settings[REPORT_TOP_FINDINGS])
+    content = render(document, format_name, limits)
     if out is None:
         click.echo(content, nl=False)
         return

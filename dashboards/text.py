@@ -6,6 +6,7 @@ import re
 import unicodedata
 
 _MARKS = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~$:^=&])")
+_FEW_MARKS = re.compile(r"[\\`*_\[\]<>#|~$&]|:(?=\w+:)")
 _ADDRESS = re.compile(r"https?:|www|[\w.+-]+(?=@)", re.IGNORECASE)
 _JOINER = "\u2060"
 _JOINERS = "\u200c\u200d"
@@ -28,6 +29,11 @@ def markdown(value: str | None, longest: int = _LONGEST) -> str:
     invisible joiner parts what it looks for.
     """
     return _MARKS.sub(r"\\\1", _ADDRESS.sub(f"\\g<0>{_JOINER}", plain(value, longest)))
+
+
+def markdown_file(value: str, longest: int = _LONGEST) -> str:
+    """Give text that Markdown in a file leaves as it is, GitHub's dialect included, and that stays readable as text."""
+    return _FEW_MARKS.sub(r"\\\g<0>", _ADDRESS.sub(f"\\g<0>{_JOINER}", plain(value, longest)))
 
 
 def _is_trick(char: str) -> bool:

@@ -70,7 +70,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """The whole report. ``drawn`` words stand in for a drawing where there is none (Markdown)."""
+    """The whole report."""
 
     week: str
     period: str
@@ -85,6 +85,7 @@ class Digest:
     groups: Sequence[Section]
     families: Section | None
     trend: Markup
+    trend_words: Sequence[tuple[str, str]]
     trend_table: Section | None
     models: Section | None
     coverage: Sequence[tuple[str, str]]

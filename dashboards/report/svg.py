@@ -6,6 +6,7 @@ with the page.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -67,13 +68,26 @@ def stacked_bar(shares: Sequence[Share], label: str, width: float = 640.0, heigh
     return _svg(width, height, label, parts)
 
 
+def small_bar(shares: Sequence[Share], ceiling: float, label: str, width: float = 90.0, height: float = 10.0) -> str:
+    """Give a bar of parts without words, on a scale that ends at ``ceiling``: for the lines of a table."""
+    if ceiling <= 0:
+        return ""
+    parts: list[str] = []
+    left = 0.0
+    for share in shares:
+        long = share.value / ceiling * width
+        parts.append(f"<rect x='{left:.1f}' width='{long:.1f}' height='{height:g}' fill='{share.colour}'/>")
+        left += long
+    return _svg(width, height, label, parts, fluid=False)
+
+
 def trend(lines: Sequence[Line], ticks: Sequence[str], label: str, *, highest: float | None = None, unit: str) -> str:
-    """Give lines over common ticks (one per value), on an axis from 0 to ``highest`` (default: the largest value)."""
+    """Give lines over common ticks (one per value), on an axis from 0 to ``highest`` (default: a round number)."""
     width, height, left, right, top, bottom = 640.0, 170.0, 56.0, 12.0, 10.0, 24.0
     values = [value for line in lines for value in line.values if value is not None]
     if not values or not ticks:
         return ""
-    ceiling = highest if highest is not None else (max(values) or 1.0)
+    ceiling = highest if highest is not None else _round_up(max(values))
     steps = max(len(ticks) - 1, 1)
 
     def x_of(index: int) -> float:
@@ -161,6 +175,14 @@ def _runs(values: Sequence[float | None]) -> list[list[tuple[int, float]]]:
         elif runs[-1]:
             runs.append([])
     return [run for run in runs if run]
+
+
+def _round_up(value: float) -> float:
+    """Give the next of 1, 2, 4, 6, 8 x 10^n from a value on; halves of these are round, too."""
+    if value <= 0:
+        return 1.0
+    size = 10.0 ** math.floor(math.log10(value))
+    return next(step * size for step in (1, 2, 4, 6, 8, 10) if step * size >= value)
 
 
 def _thinned(ticks: Sequence[str]) -> list[tuple[int, str]]:

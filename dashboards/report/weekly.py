@@ -1,0 +1,319 @@
+"""The weekly report: from the document of one week to HTML, Markdown or JSON. Pure.
+
+Order of what it says: what was held and used and how that changed; at most a few findings with one change each; who
+holds what idle; what is repeated; the trend; the fleet by model; what became of advice; what the numbers rest on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
+
+from dashboards import account
+from dashboards.account import Part, rung_word
+from dashboards.document import Row, number, part, rows, seconds, text, texts
+from dashboards.report import svg
+from dashboards.report.digest import Digest, Figure, Finding, Limits, Line, Section
+from dashboards.text import markdown_file, plain
+from dashboards.units import ABSENT, bounds, change, clock, count, gpu_hours, money, percent, points
+from warehouse.client import Document
+from warehouse.contract.errors import BadUseError
+from warehouse.contract.units import SECONDS_PER_HOUR, ratio
+
+GROUPS = (("user", "user"), ("account", "account"), ("gpu_model", "GPU model"))
+LONGEST_NAME = 60
+LONGEST_WORDS = 400
+CONFIDENCE = {
+    "measured": "Measured on this work.",
+    "calibrated": "A model checked against this site's own outcomes.",
+    "modelled": "A model, not yet checked here.",
+    "bound": "Only a bound: the evidence does not tell how much of it can be had.",
+}
+ACCOUNT_HEADINGS = ("held idle", "no process", "with process", "gaps", "used", "allocated", "used ratio", "coverage")
+
+
+def render(document: Document, format_name: str, limits: Limits) -> str:
+    """Give the report as text of a format: ``html``, ``md`` or ``json`` (the document itself).
+
+    Raises:
+        BadUseError: there is no such format.
+
+    """
+    if format_name == "json":
+        return json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    if format_name not in {"html", "md"}:
+        raise BadUseError(f"no format {format_name!r}; there are html, md and json")
+    template = _environment().get_template(f"weekly.{format_name}.j2")
+    return template.render(d=digest(document, limits)).strip() + "\n"
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("dashboards.report"),
+        autoescape=select_autoescape(["html.j2"], default=False),
+        undefined=StrictUndefined,
+    )
+    environment.filters["md"] = lambda value: markdown_file(str(value), LONGEST_WORDS)
+    environment.filters["code"] = _code
+    return environment
+
+
+def _code(value: str) -> str:
+    """Give text as an indented block of Markdown, which nothing inside can end."""
+    return "\n".join(f"    {line}" for line in value.splitlines())
+
+
+def digest(document: Row, limits: Limits) -> Digest:
+    """Put the document of a week into words and drawings."""
+    fleet, waste = part(document, "fleet"), part(document, "waste")
+    found = _recommendations(document)
+    trend = rows(document, "trend")
+    return Digest(
+        week=text(document, "week") or ABSENT,
+        period=f"{clock(text(document, 'since'))} to {clock(text(document, 'until'))}",
+        zone=text(document, "zone") or "UTC",
+        audience=text(document, "audience") or "operator",
+        basis=_basis(document, fleet),
+        headline=_headline(fleet),
+        figures=_figures(fleet),
+        bar=_bar(fleet),
+        findings=_findings(found, limits.findings),
+        findings_left_out=max(0, len(found) - limits.findings),
+        groups=[_group(waste, key, word, limits.rows) for key, word in GROUPS if rows(waste, key)],
+        families=_families(part(document, "families"), limits.rows),
+        trend=_trend(trend),
+        trend_words=[(piece.word, piece.colour) for piece in _TREND],
+        trend_table=_trend_table(trend),
+        models=_models(rows(fleet, "by_model"), limits.rows),
+        coverage=_coverage(document, fleet),
+        outcomes=_outcomes(document),
+        definitions=[
+            ("Allocated", "GPU-hours that jobs held devices, busy or not; = used + held idle + unknown."),
+            *((piece.word, f"{piece.meaning}.") for piece in (account.USED, *_IDLE, account.UNKNOWN)),
+            ("Used ratio", "used / (used + held idle): of the time that is known."),
+            ("Coverage", "the share of the allocated time for which there are data."),
+            (
+                "low, likely, high",
+                "10th, 50th and 90th percentile of what the same work in this week would have saved.",
+            ),
+        ],
+    )
+
+
+_TREND = (account.USED, account.HELD_IDLE, account.UNKNOWN)
+_IDLE = (account.NO_PROCESS, account.WITH_PROCESS, account.GAPS)
+
+
+def _parts(fleet: Row) -> Sequence[Part]:
+    idle = _IDLE if seconds(fleet, "gaps") is not None else (account.HELD_IDLE,)
+    return (account.USED, *reversed(idle), account.UNKNOWN, account.UNALLOCATED, account.DOWN, account.UNREPORTED)
+
+
+def _recommendations(document: Row) -> list[Row]:
+    return rows(document, "recommendations") or rows(part(document, "recommendations"), "recommendations")
+
+
+def _basis(document: Row, fleet: Row) -> str:
+    rung = text(document, "rung") or text(fleet, "rung")
+    meaning = account.RUNG_MEANINGS.get(rung or "")
+    return f"week in {text(document, 'zone') or 'UTC'} · busy = {rung_word(rung)}" + (
+        f" ({meaning})" if meaning else ""
+    )
+
+
+def _headline(fleet: Row) -> str:
+    allocated, idle = seconds(fleet, "allocated"), seconds(fleet, "held_idle")
+    before = part(fleet, "before")
+    if not allocated:
+        return "No GPU was allocated in this week."
+    if idle is None:
+        return f"{gpu_hours(allocated)} were allocated. How much of them was used is not known: accounting alone."
+    share = percent(number(fleet, "used_ratio"), 0)
+    moved = _moved(number(fleet, "used_ratio"), number(before, "used_ratio"))
+    return (
+        f"{gpu_hours(allocated)} were allocated; of the time that is known, {share} was used{moved}. "
+        f"{gpu_hours(idle)} were held idle."
+    )
+
+
+def _moved(now: float | None, before: float | None) -> str:
+    return "" if now is None or before is None else f" ({points(now - before)} against last week)"
+
+
+def _figures(fleet: Row) -> list[Figure]:
+    before = part(fleet, "before")
+    whole = seconds(fleet, "capacity") or seconds(fleet, "allocated")
+    return [
+        Figure(
+            word=piece.word,
+            colour=piece.colour,
+            hours=gpu_hours(seconds(fleet, piece.key), unit=False),
+            share=percent(ratio(seconds(fleet, piece.key), whole)),
+            change=change(seconds(fleet, piece.key), seconds(before, piece.key)),
+            meaning=piece.meaning,
+        )
+        for piece in _parts(fleet)
+    ]
+
+
+def _bar(row: Row) -> Markup:
+    shares = [svg.Share(piece.word, value, piece.colour) for piece in _parts(row) if (value := seconds(row, piece.key))]
+    label = "GPU-hours by what became of them: " + ", ".join(
+        f"{share.word} {gpu_hours(share.value)}" for share in shares
+    )
+    return Markup(svg.stacked_bar(shares, label))  # noqa: S704 - our own drawing, its words escaped
+
+
+def _findings(found: Sequence[Row], limit: int) -> list[Finding]:
+    savings = [part(item, "saving_gpu_seconds") for item in found[:limit]]
+    ceiling = max((number(saving, "high") or 0.0 for saving in savings), default=0.0)
+    return [_finding(item, saving, ceiling) for item, saving in zip(found, savings, strict=False)]
+
+
+def _finding(item: Row, saving: Row, ceiling: float) -> Finding:
+    low, likely, high = (number(saving, key) for key in ("low", "likely", "high"))
+    said = bounds(low, likely, high)
+    cost = part(item, "money")
+    likely_cost = number(cost, "likely")
+    confidence = CONFIDENCE.get(text(item, "confidence") or "", "")
+    how = text(item, "how")
+    drawn = svg.range_bar(svg.Range(low or 0.0, likely, high or 0.0), ceiling, account.USED.colour, f"saving {said}")
+    return Finding(
+        title=plain(text(item, "title"), LONGEST_WORDS),
+        saving=said,
+        cost="" if likely_cost is None else f"about {money(likely_cost, text(cost, 'currency'))}",
+        confidence=confidence + (f" {_sentence(how)}" if how else "") + f" Busy by {rung_word(text(item, 'rung'))}.",
+        action=text(item, "action") or ABSENT,
+        evidence=[plain(words, LONGEST_WORDS) for words in texts(item, "evidence")[:3]],
+        risks=[plain(words, LONGEST_WORDS) for words in texts(item, "risks")[:3]],
+        identity=plain(text(item, "recommendation_id")),
+        drawing=Markup(drawn),  # noqa: S704 - our own drawing, its words escaped
+    )
+
+
+def _sentence(words: str) -> str:
+    said = plain(words, LONGEST_WORDS).rstrip(".")
+    return f"{said[:1].upper()}{said[1:]}."
+
+
+def _account_cells(row: Row) -> list[str]:
+    keys = ("held_idle", "no_process", "with_process", "gaps", "used", "allocated")
+    hours = [gpu_hours(seconds(row, key), unit=False) for key in keys]
+    return [*hours, percent(number(row, "used_ratio")), percent(number(row, "coverage_ratio"))]
+
+
+def _group(waste: Row, key: str, word: str, limit: int) -> Section:
+    items = rows(waste, key)
+    shown = items[:limit]
+    ceiling = max((seconds(item, "held_idle") or 0.0 for item in shown), default=0.0)
+    return Section(
+        title=f"Held idle, by {word}",
+        headings=(word, *ACCOUNT_HEADINGS),
+        lines=[_account_line(item, ceiling) for item in shown],
+        left_out=len(items) - len(shown),
+        note="GPU-hours, most held idle first.",
+    )
+
+
+def _account_line(item: Row, ceiling: float) -> Line:
+    idle = _IDLE if seconds(item, "gaps") is not None else (account.HELD_IDLE,)
+    shares = [svg.Share(piece.word, value, piece.colour) for piece in idle if (value := seconds(item, piece.key))]
+    drawn = svg.small_bar(shares, ceiling, f"held idle {gpu_hours(seconds(item, 'held_idle'))}")
+    return Line(_name(item, "key"), _account_cells(item), Markup(drawn))  # noqa: S704 - our own drawing
+
+
+def _name(item: Row, key: str) -> str:
+    return plain(text(item, key) or "(not known)", LONGEST_NAME)
+
+
+def _families(document: Row, limit: int) -> Section | None:
+    families = rows(document, "families")
+    if not families:
+        return None
+    shown = families[:limit]
+    lines = [
+        Line(
+            _name(family, "label"),
+            [
+                count(len(texts(family, "members")) or number(family, "member_count")),
+                gpu_hours(seconds(family, "allocated"), unit=False),
+                gpu_hours(seconds(family, "held_idle"), unit=False),
+                percent(number(family, "used_ratio")),
+                plain(", ".join(texts(family, "varies")) or ABSENT, LONGEST_NAME),
+            ],
+            Markup(),
+        )
+        for family in shown
+    ]
+    share = number(part(document, "share_of_gpu_seconds"), "repetitive_single_gpu")
+    return Section(
+        title="Work that is repeated",
+        headings=("family", "jobs", "allocated", "held idle", "used ratio", "varies"),
+        lines=lines,
+        left_out=len(families) - len(shown),
+        note=f"Repeated work on one GPU holds {percent(share)} of the allocated GPU-seconds."
+        if share is not None
+        else "",
+    )
+
+
+def _trend(weeks: Sequence[Row]) -> Markup:
+    ticks = [(text(week, "key") or text(week, "week") or "")[-3:] for week in weeks]
+    lines = [
+        svg.Line(piece.word, [_in_hours(seconds(week, piece.key)) for week in weeks], piece.colour) for piece in _TREND
+    ]
+    label = "GPU-hours per week: used, held idle and unknown"
+    return Markup(svg.trend(lines, ticks, label, unit=""))  # noqa: S704 - our own drawing
+
+
+def _in_hours(value: float | None) -> float | None:
+    return None if value is None else value / SECONDS_PER_HOUR
+
+
+def _trend_table(weeks: Sequence[Row]) -> Section | None:
+    if not weeks:
+        return None
+    lines = [Line(text(week, "key") or text(week, "week") or ABSENT, _account_cells(week), Markup()) for week in weeks]
+    return Section("By week", ("week", *ACCOUNT_HEADINGS), lines, note="GPU-hours.")
+
+
+def _models(models: Sequence[Row], limit: int) -> Section | None:
+    if not models:
+        return None
+    keys = ("capacity", "allocated", "used", "held_idle", "unallocated", "down")
+    lines = [
+        Line(
+            _name(model, "key"),
+            [
+                count(number(model, "device_count")),
+                *(gpu_hours(seconds(model, key), unit=False) for key in keys),
+                percent(number(model, "used_ratio")),
+            ],
+            Markup(),
+        )
+        for model in models[:limit]
+    ]
+    headings = ("GPU model", "GPUs", "capacity", "allocated", "used", "held idle", "unallocated", "down", "used ratio")
+    return Section("The fleet by model", headings, lines, left_out=max(0, len(models) - limit), note="GPU-hours.")
+
+
+def _coverage(document: Row, fleet: Row) -> list[tuple[str, str]]:
+    known = part(document, "coverage")
+    ratio_known = number(known, "coverage_ratio")
+    ratio_known = number(fleet, "coverage_ratio") if ratio_known is None else ratio_known
+    return [
+        ("rung that counts as busy", rung_word(text(document, "rung") or text(fleet, "rung"))),
+        ("coverage: share of the allocated time with data", percent(ratio_known)),
+        ("unknown: allocated without data or owner of data", gpu_hours(seconds(fleet, "unknown"))),
+        ("unreported: capacity that no inventory told of", gpu_hours(seconds(fleet, "unreported"))),
+    ]
+
+
+def _outcomes(document: Row) -> list[str]:
+    told = texts(part(document, "outcomes"), "reasons") or [
+        said for key in ("reason", "note") if (said := text(part(document, "outcomes"), key))
+    ]
+    return told or ["Nothing is known yet: advice is not followed up in this version."]
