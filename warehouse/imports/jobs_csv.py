@@ -40,7 +40,7 @@ COLUMNS: dict[str, str] = {
     "submit_at": "when it was submitted",
     "state": "`completed`, `failed`, `cancelled`, `timeout`, `out_of_memory`, `node_fail`, `preempted`, `requeued`, "
     "`running`, `pending` or `unknown`; Slurm's words too",
-    "exit_code": "exit code; negative: ended by this signal",
+    "exit_code": "exit code",
     "driver_util_ratio": "mean share of time in which some kernel ran, as the driver says (NVML, nvidia-smi), 0 to 1",
     "engine_active_ratio": "mean share of time in which the engine was busy (GPM, DCGM), 0 to 1",
     "gpu_bound_ratio": "share of time in which kernels ran, from a tracer or profiler, 0 to 1",

@@ -1,0 +1,120 @@
+"""Reading many places of a text at once: literals, decimal numbers and short names, vector by vector.
+
+A place is an offset in bytes. Everything works on eight bytes at a time, loaded as one little-endian word, so that the
+first byte of the text is the lowest of the word.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from warehouse.timeline import Flags, Ints, SmallInts
+
+Words_: TypeAlias = npt.NDArray[np.uint64]
+
+PAD_BYTES = 64
+"""Zeros behind the text, so that a word can be loaded at its very end."""
+
+_WORD_BYTES = 8
+_NUMBER_BYTES = 24
+_NAME_BYTES = 24
+_MAX_DIGITS = 15
+"""An instant in microseconds has 16 digits until the year 2286, so that 15 of them and the last are two steps."""
+
+_QUOTE, _BACKSLASH, _DOT, _ZERO = b'"\\.0'
+_POWERS = 10 ** np.arange(9, dtype=np.uint64)
+_KEEP = np.array([(1 << 8 * count) - 1 for count in range(9)], dtype=np.uint64)
+_MIX = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], dtype=np.uint64)
+
+
+class Words:
+    """A text that can be read at many places at once."""
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text + bytes(PAD_BYTES)
+        self.octets = np.frombuffer(self._text, np.uint8)
+        self._words: Words_ = np.ndarray(
+            (len(self._text) - _WORD_BYTES + 1,), dtype="<u8", buffer=self._text, strides=(1,)
+        )
+
+    def is_literal(self, at: Ints, literal: bytes) -> Flags:
+        """Say where the text goes on with ``literal``, of eight bytes or more."""
+        same = self._words[at] == _word(literal[:_WORD_BYTES])
+        for offset in range(_WORD_BYTES, len(literal), _WORD_BYTES):
+            first = min(offset, len(literal) - _WORD_BYTES)
+            same &= self._words[at + first] == _word(literal[first : first + _WORD_BYTES])
+        return same
+
+    def whole(self, at: Ints) -> tuple[Ints, Ints, Flags]:
+        """Read whole numbers without a sign: values, the places behind them, and where there was one."""
+        octets = self._window(at, _NUMBER_BYTES)
+        count = (octets - np.uint8(_ZERO) > 9).argmax(axis=1)
+        readable = (count > 0) & (count <= 2 * _WORD_BYTES)
+        words = octets.view("<u8")
+        first = np.minimum(count, _WORD_BYTES)
+        second = np.clip(count - _WORD_BYTES, 0, _WORD_BYTES)
+        value = _digits(words[:, 0], first) * _POWERS[second] + _digits(words[:, 1], second)
+        return value.astype(np.int64), at + count, readable
+
+    def microseconds(self, at: Ints) -> tuple[Ints, Ints, Flags, Flags]:
+        """Read microseconds with up to three decimals: exact nanoseconds, the places behind, where, and which whole."""
+        value, behind, readable = self.whole(at)
+        is_whole = self.octets[behind] != _DOT
+        nanoseconds = value * 1000
+        rows = np.flatnonzero(~is_whole & readable)
+        if len(rows):
+            octets = self._window(behind[rows] + 1, _WORD_BYTES)
+            count = (octets - np.uint8(_ZERO) > 9).argmax(axis=1)
+            good = (count > 0) & (count <= 3)
+            count = np.where(good, count, 0)
+            nanoseconds[rows] += (_digits(octets.view("<u8")[:, 0], count) * _POWERS[3 - count]).astype(np.int64)
+            behind[rows] += 1 + count
+            readable[rows] &= good
+        return nanoseconds, behind, readable, is_whole
+
+    def names(self, at: Ints) -> tuple[SmallInts, list[str], Ints]:
+        """Read short texts up to their closing quote: a number for each, the texts, and the places of the quotes.
+
+        The number is -1 where the text is longer than 23 bytes or holds an escape.
+        """
+        octets = self._window(at, _NAME_BYTES)
+        ends = (octets == _QUOTE) | (octets == _BACKSLASH)
+        count = ends.argmax(axis=1)
+        quote = at + count
+        readable = ends.any(axis=1) & (self.octets[quote] == _QUOTE)
+        words = octets.view("<u8").copy()
+        mixed = np.zeros(len(at), np.uint64)
+        for place in range(_NAME_BYTES // _WORD_BYTES):
+            kept = words[:, place] & _KEEP[np.clip(count - place * _WORD_BYTES, 0, _WORD_BYTES)]
+            mixed ^= (kept + _MIX[place]) * _MIX[place]
+            mixed ^= mixed >> np.uint64(29)
+        _, first, codes = np.unique(mixed, return_index=True, return_inverse=True)
+        texts = [self._text[at[row] : quote[row]].decode("utf-8", "replace") for row in first]
+        return np.where(readable, codes, -1).astype(np.int32), texts, quote
+
+    def _window(self, at: Ints, size: int) -> npt.NDArray[np.uint8]:
+        words = np.empty((len(at), size // _WORD_BYTES), "<u8")
+        for place in range(size // _WORD_BYTES):
+            words[:, place] = self._words[at + place * _WORD_BYTES]
+        return words.view(np.uint8)
+
+
+def _word(eight: bytes) -> np.uint64:
+    return np.uint64(int.from_bytes(eight, "little"))
+
+
+def _digits(words: Words_, count: Ints) -> Words_:
+    """Give the value of the first ``count`` (0 to 8) bytes of words, which are digits.
+
+    Moved to the top of the word they are the last digits of a number of eight; pairs, fours and all eight are then
+    added up by multiplication.
+    """
+    kept = words & _KEEP[count]
+    moved = np.where(count > 0, kept << (8 * (8 - np.maximum(count, 1))).astype(np.uint64), 0).astype(np.uint64)
+    value = moved & np.uint64(0x0F0F0F0F0F0F0F0F)
+    value = (value * np.uint64(10) + (value >> np.uint64(8))) & np.uint64(0x00FF00FF00FF00FF)
+    value = (value * np.uint64(100) + (value >> np.uint64(16))) & np.uint64(0x0000FFFF0000FFFF)
+    return (value * np.uint64(10000) + (value >> np.uint64(32))) & np.uint64(0x00000000FFFFFFFF)
