@@ -138,25 +138,40 @@ def _means(evidence: Evidence, entries: Entries, rung: Rung) -> tuple[Floats, Fl
     return value[attempt], coverage[attempt], assumed[attempt]
 
 
-def _book_samples(
-    evidence: Evidence, entries: Entries, rung: Rung, settings: Settings, amounts: dict[str, Floats]
-) -> None:
-    """Book what samples say into ``amounts``; entries without any known sample stay absent."""
+@dataclass(frozen=True, slots=True)
+class Flows:
+    """Booked stretches: which one (``row`` of the activity) counts for which entry, with its amounts in GPU-seconds."""
+
+    row: Ints
+    entry: Ints
+    amounts: dict[str, Floats]
+    untold: Floats
+
+
+def sampled_flows(evidence: Evidence, entries: Entries, rung: Rung, settings: Settings) -> Flows:
+    """Book each stretch of known activity: used, held idle, and what kind of idle (``untold``: nobody knows)."""
     activity = evidence.activity
-    rows = _inside(activity, entries) & (activity.state[rung] != UNKNOWN)
-    entry = entries.find(activity.holding[rows], activity.window[rows])
-    weight = evidence.held.weight[activity.holding[rows]]
-    busy = activity.busy[rung][rows] * weight
+    row = np.flatnonzero(_inside(activity, entries) & (activity.state[rung] != UNKNOWN))
+    weight = evidence.held.weight[activity.holding[row]]
+    busy = activity.busy[rung][row] * weight
     # A share of 1 leaves no idle time, whatever the last bit of a float says.
-    idle = np.maximum(activity.covered[rows] * weight - busy, 0.0)
-    kind = pauses(activity, rung, settings).kind[rows]
-    size = len(entries.allocated)
-    seen = np.bincount(entry, minlength=size) > 0
-    unsplit = add_by(entry, idle * (kind == Pause.UNTOLD), size) > 0
-    amounts["used"][seen] = add_by(entry, busy, size)[seen]
-    amounts["held_idle"][seen] = add_by(entry, idle, size)[seen]
+    idle = np.maximum(activity.covered[row] * weight - busy, 0.0)
+    kind = pauses(activity, rung, settings).kind[row]
+    amounts = {"used": busy, "held_idle": idle}
     for name, pause in zip(PARTS, (Pause.NO_PROCESS, Pause.WITH_PROCESS, Pause.GAP), strict=True):
-        amounts[name][seen & ~unsplit] = add_by(entry, idle * (kind == pause), size)[seen & ~unsplit]
+        amounts[name] = idle * (kind == pause)
+    entry = entries.find(activity.holding[row], activity.window[row])
+    return Flows(row, entry, amounts, idle * (kind == Pause.UNTOLD))
+
+
+def _book_samples(flows: Flows, amounts: dict[str, Floats]) -> None:
+    """Book what samples say into ``amounts``; entries without any known sample stay absent."""
+    size = len(amounts["allocated"])
+    seen = np.bincount(flows.entry, minlength=size) > 0
+    told = seen & (add_by(flows.entry, flows.untold, size) == 0)
+    for name, values in flows.amounts.items():
+        known = told if name in PARTS else seen
+        amounts[name][known] = add_by(flows.entry, values, size)[known]
 
 
 def book(evidence: Evidence, entries: Entries, rung: Rung | None, settings: Settings) -> Books:
@@ -173,7 +188,7 @@ def book(evidence: Evidence, entries: Entries, rung: Rung | None, settings: Sett
     known = np.zeros(len(absent))
     if rung is not None:
         known, sampled = _sampled(evidence, entries, rung)
-        _book_samples(evidence, entries, rung, settings, amounts)
+        _book_samples(sampled_flows(evidence, entries, rung, settings), amounts)
         mean, coverage, assumed = _means(evidence, entries, rung)
         by_mean = ~sampled & ~np.isnan(mean)
         covered = entries.allocated * coverage

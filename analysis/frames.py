@@ -66,6 +66,11 @@ class Columns:
         self._numbers = numbers
         self.rows = rows
 
+    @property
+    def number_names(self) -> Sequence[str]:
+        """Give the names of the columns of numbers."""
+        return tuple(self._numbers)
+
     def numbers(self, name: str) -> Floats:
         """Give a column of numbers."""
         return self._numbers[name]

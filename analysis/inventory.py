@@ -13,45 +13,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analysis.frames import Tables, fetch, seconds
+from analysis.frames import Tables, add_by, fetch, seconds
 from warehouse.contract import intervals
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from analysis.account import GpuSeconds
     from analysis.activity import Activity
-    from analysis.frames import Floats
+    from analysis.frames import Bools, Floats, Ints
     from analysis.holdings import Holdings
 
 Span = tuple[float, float]
+Claim = tuple[float, float, float]
 UNCLAIMED = ("unallocated", "down", "unreported")
-
-
-@dataclass(frozen=True, slots=True)
-class Inventory:
-    """Time of devices that nobody held: by kind (UNCLAIMED) and node, (start, end, share of a device) triples.
-
-    ``complete`` says that every allocation names a device of the inventory; without that nobody can tell what was free.
-    """
-
-    unclaimed: Mapping[str, list[tuple[str, float, float, float]]]
-    devices: Mapping[str, Device]
-    complete: bool
-
-    def spread(self, kind: str, edges: Floats, node: str | None = None) -> Floats:
-        """Give the GPU-seconds of a kind between each two edges, of one node or of all."""
-        rows = [row[1:] for row in self.unclaimed[kind] if node is None or row[0] == node]
-        triples = np.array(rows, dtype=np.float64).reshape(-1, 3)
-        return spread(triples[:, 0], triples[:, 1], triples[:, 2], edges)
-
-    def complete_account(self, account: GpuSeconds, window: Span) -> GpuSeconds:
-        """Add capacity and its parts to the account of a whole window; they stay None where they cannot be known."""
-        if not self.complete:
-            return account
-        edges = np.array(window, dtype=np.float64)
-        free = {kind: float(self.spread(kind, edges)[0]) for kind in UNCLAIMED}
-        return replace(account, capacity=account.allocated + sum(free.values()), **free)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,27 +40,80 @@ class Device:
     state: str
 
 
+@dataclass(frozen=True, slots=True)
+class Unclaimed:
+    """Spans of time in which a share of a device was not held; ``device`` numbers the devices of the inventory."""
+
+    device: Ints
+    start: Floats
+    end: Floats
+    share: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """The devices, and by kind (UNCLAIMED) their time that nobody held.
+
+    ``complete`` says that every allocation names a device of the inventory; without that nobody can tell what was free.
+    """
+
+    names: Sequence[str]
+    devices: Sequence[Device]
+    unclaimed: Mapping[str, Unclaimed]
+    complete: bool
+
+    def spread(self, kind: str, edges: Floats) -> Floats:
+        """Give the GPU-seconds of a kind between each two edges."""
+        spans = self.unclaimed[kind]
+        return spread(spans.start, spans.end, spans.share, edges)
+
+    def free_by_device(self, kind: str, window: Span) -> Floats:
+        """Give the GPU-seconds of a kind in a window, by device."""
+        spans = self.unclaimed[kind]
+        length = np.minimum(spans.end, window[1]) - np.maximum(spans.start, window[0])
+        return add_by(spans.device, np.maximum(length, 0.0) * spans.share, len(self.names))
+
+    def complete_account(self, account: GpuSeconds, window: Span, of: Bools | None = None) -> GpuSeconds:
+        """Add capacity and its parts to an account; they stay None where they cannot be known.
+
+        The account must be that of the whole window, on all devices or on those of ``of``.
+        """
+        if not self.complete:
+            return account
+        chosen = slice(None) if of is None else of
+        free = {kind: float(self.free_by_device(kind, window)[chosen].sum()) for kind in UNCLAIMED}
+        return replace(account, capacity=account.allocated + sum(free.values()), **free)
+
+
 def gather_inventory(tables: Tables, held: Holdings, activity: Activity, last_at: float) -> Inventory:
     """Find for each device of the inventory what became of the time that nobody held it."""
     devices = _devices(tables, last_at)
     watched = _watched(activity)
     named = held.pick("device_uuid")
-    claims: dict[str, list[tuple[float, float, float]]] = {}
+    claims: dict[str, list[Claim]] = {}
     for device, start, end, weight in zip(named, held.start.tolist(), held.end.tolist(), held.weight, strict=True):
         if device in devices and end > start:
             claims.setdefault(device, []).append((start, end, float(weight)))
-    unclaimed: dict[str, list[tuple[str, float, float, float]]] = {kind: [] for kind in UNCLAIMED}
-    for name, device in devices.items():
+    found: dict[str, list[tuple[int, float, float, float]]] = {kind: [] for kind in UNCLAIMED}
+    for number, (name, device) in enumerate(devices.items()):
         seen = watched.get(name, [])
         for share, free in _free(device.present, claims.get(name, [])):
-            down = intervals.intersect(free, device.lost)
             up = intervals.subtract(free, device.lost)
-            parts = {"down": down, "unallocated": intervals.intersect(up, seen)}
-            parts["unreported"] = intervals.subtract(up, seen)
+            parts = {
+                "unallocated": intervals.intersect(up, seen),
+                "down": intervals.intersect(free, device.lost),
+                "unreported": intervals.subtract(up, seen),
+            }
             for kind, spans in parts.items():
-                unclaimed[kind] += [(device.node, start, end, share) for start, end in spans]
+                found[kind] += [(number, start, end, share) for start, end in spans]
     complete = bool(devices) and all(name in devices for name in set(named))
-    return Inventory(unclaimed, devices, complete)
+    unclaimed = {kind: _as_arrays(spans) for kind, spans in found.items()}
+    return Inventory(list(devices), list(devices.values()), unclaimed, complete)
+
+
+def _as_arrays(spans: list[tuple[int, float, float, float]]) -> Unclaimed:
+    rows = np.array(spans, dtype=np.float64).reshape(-1, 4)
+    return Unclaimed(rows[:, 0].astype(np.int64), rows[:, 1], rows[:, 2], rows[:, 3])
 
 
 def spread(start: Floats, end: Floats, weight: Floats, edges: Floats) -> Floats:
@@ -140,7 +168,7 @@ def _watched(activity: Activity) -> dict[str, list[Span]]:
     return {name: intervals.union(own) for name, own in spans.items()}
 
 
-def _free(present: list[Span], claims: list[tuple[float, float, float]]) -> list[tuple[float, list[Span]]]:
+def _free(present: list[Span], claims: list[Claim]) -> list[tuple[float, list[Span]]]:
     """Give the spans of a device that are not held, by the share that is free, each list disjoint."""
     whole = intervals.union((start, end) for start, end, _ in claims)
     free: list[tuple[float, list[Span]]] = [(1.0, intervals.subtract(present, whole))]

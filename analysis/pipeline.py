@@ -6,33 +6,254 @@ gathered and answered is remembered until the data change, so that equal questio
 
 from __future__ import annotations
 
+import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analysis.asking import WINDOW_PARAMETERS, Asked, check_names, read_asked, read_choice
+from analysis import asking, fleet, job, waste, weekly
+from analysis.asking import WINDOW_PARAMETERS, Asked
+from analysis.gather import gather_evidence
 from analysis.memory import Memory
-from analysis.study import Gathered, Study, gather, judge, resolve
-from analysis.waste import GROUPINGS, nothing_wasted, waste_document
-from analysis.window import edge, weeks_between
+from analysis.recommend import advise, recommend_document
+from analysis.repetition import FamilyReport, families_document, find_families
+from analysis.study import Gathered, Study, gather, gather_attempts, has_holdings, judge, resolve
+from analysis.window import edge, week_of, week_window, weeks_before, weeks_between
+from warehouse.contract.errors import BadUseError, NotFoundError
+from warehouse.contract.metrics import Rung
+from warehouse.contract.model import Window
+from warehouse.contract.units import iso
 from warehouse.settings import CLUSTER_ZONE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from zoneinfo import ZoneInfo
 
+    from analysis.evidence import AttemptEvidence
     from warehouse.client import Answer, Document, Parameters
     from warehouse.contract.settings import Settings
+    from warehouse.queries import Tables
     from warehouse.store import Store
+
+ASKED = (*WINDOW_PARAMETERS, "rung")
+_MOST_JOBS = 10_000
+_MOST_NAMED = 10
+
 
 _gathered: Memory[Gathered] = Memory(4)
 _documents: Memory[Document] = Memory(64)
 
 
-def _remembered(name: str, known: tuple[str, ...], answer: Answer) -> Answer:
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """One asking: the store as it stands, the settings, and the parameters."""
+
+    tables: Tables
+    version: str
+    settings: Settings
+    parameters: Parameters
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """Give the zone of the answer's days and weeks."""
+        return asking.read_zone(self.parameters, self.settings, self.settings[CLUSTER_ZONE])
+
+    def asked(self) -> Asked:
+        """Give window, zone and rung."""
+        return asking.read_asked(self.parameters, self.settings, self.settings[CLUSTER_ZONE])
+
+    def gather(self, edges: tuple[float, ...], last_at: float) -> Gathered:
+        """Gather what is known between the edges, or remember it."""
+        key = (self.version, edges, _fingerprint(self.settings))
+        return _gathered.get(key, lambda: gather(self.tables, edges, last_at, self.settings))
+
+    def study(self, *, by_week: bool = False) -> Study | None:
+        """Study the window that was asked for, in one piece or by week; None: the store is empty."""
+        asked = self.asked()
+        span = resolve(self.tables, asked.window)
+        if span is None:
+            return None
+        since, until, last = span
+        inner = [edge(week.since_at) for _, week in weeks_between(since, until, asked.zone)] if by_week else []
+        gathered = self.gather((since, *(at for at in inner if since < at < until), until), last)
+        return judge(gathered, self.settings, rung=asked.rung)
+
+
+def _waste(question: _Question) -> Document:
+    asked, by = question.asked(), asking.read_choice(question.parameters, "by", waste.GROUPINGS, "user")
+    study = question.study(by_week=by == "week")
+    if study is None:
+        return waste.nothing_wasted(asked.window, by, asked.zone)
+    return waste.waste_document(study, by, asked.zone)
+
+
+def _jobs(question: _Question) -> Document:
+    limit = asking.read_count(question.parameters, "limit", 200, _MOST_JOBS)
+    offset = asking.read_count(question.parameters, "offset", 0, 2**31)
+    study = question.study()
+    rows = [] if study is None else waste.waste_rows(study, "job", question.zone, study.inside())
+    return {**_header(question, study), **job.jobs_document(rows, limit, offset)}
+
+
+def _families(question: _Question) -> Document:
+    study = question.study()
+    return {
+        **_header(question, study),
+        **families_document(find_families(_evidence(question, study), question.settings)),
+    }
+
+
+def _recommend(question: _Question) -> Document:
+    study = question.study()
+    evidence = _evidence(question, study)
+    report = find_families(evidence, question.settings)
+    return {**_advice(question, study, evidence, report), **_header(question, study)}
+
+
+def _advice(
+    question: _Question,
+    study: Study | None,
+    evidence: list[AttemptEvidence],
+    report: FamilyReport,
+    at: int | None = None,
+) -> Document:
+    since, until = (0.0, 0.0) if study is None else study.span(at)
+    # Where nothing is known by any rung there is nothing to judge by one: every remedy refuses.
+    rung = Rung.DRIVER_UTIL if study is None or study.rung is None else study.rung
+    advice = advise(evidence, report, rung, since, until, question.settings)
+    return recommend_document(advice, question.settings)
+
+
+def _evidence(question: _Question, study: Study | None, window: int | None = None) -> list[AttemptEvidence]:
+    return [] if study is None else gather_evidence(study, question.settings, window)
+
+
+def _header(question: _Question, study: Study | None) -> Document:
+    """Give what every document says of itself: window, zone, rung, coverage."""
+    asked = question.asked()
+    total = None if study is None else study.total()
+    since, until = (asked.window.since_at, asked.window.until_at) if study is None else study.span()
+    return {
+        "since": iso(since),
+        "until": iso(until),
+        "zone": str(asked.zone),
+        "rung": None if study is None else study.rung,
+        "coverage_ratio": None if total is None else total.coverage_ratio,
+        "used_ratio": None if total is None else total.used_ratio,
+    }
+
+
+def _fleet(question: _Question) -> Document:
+    asked, study = question.asked(), question.study()
+    if study is None:
+        return fleet.empty_fleet(asked.window, asked.zone)
+    events = fleet.gather_events(question.tables, *study.span())
+    return fleet.fleet_document(study, events, asked.zone, question.settings)
+
+
+def _analyze(question: _Question) -> Document:
+    study = question.study()
+    evidence = _evidence(question, study)
+    report = find_families(evidence, question.settings)
+    advice = _advice(question, study, evidence, report)
+    found, refused = advice["recommendations"], advice["refusals"]
+    return {
+        **_header(question, study),
+        "attempts": len(evidence),
+        "families": len(report.families),
+        "recommendations": len(found) if isinstance(found, list) else 0,
+        "refusals": len(refused) if isinstance(refused, list) else 0,
+    }
+
+
+def _job(question: _Question) -> Document:
+    tables, settings, asked = question.tables, question.settings, question.asked()
+    key = _job_key(tables, question.parameters.get("id", ""))
+    attempts = job.job_attempts(tables, key)
+    keys = list(attempts.values("attempt_key"))
+    span = resolve(tables, asked.window)
+    evidence: list[AttemptEvidence] = []
+    rung, line = None, []
+    window = None if span is None else job.life(attempts, span[:2], span[2])
+    if window is not None and span is not None:
+        study = judge(gather_attempts(tables, keys, window, span[2], settings), settings, rung=asked.rung)
+        evidence, rung = gather_evidence(study, settings), study.rung
+        line = job.timeline(tables, keys, window)
+    family = _family_of(question, key)
+    return job.job_document(job.job_facts(tables, key), attempts, evidence, rung, line, family, settings)
+
+
+def _job_key(tables: Tables, name: str) -> str:
+    if not name:
+        raise BadUseError("id: name a job by its key (alex/679694#0) or its scheduler's id")
+    keys = job.find_jobs(tables, name)
+    if not keys:
+        raise NotFoundError(f"no job {name!r} in the store; `trueload waste --by job` lists them")
+    if len(keys) > 1:
+        more = "" if len(keys) <= _MOST_NAMED else f" and {len(keys) - _MOST_NAMED} more"
+        raise BadUseError(f"id: {name!r} may be {', '.join(keys[:_MOST_NAMED])}{more}; give the whole key")
+    return keys[0]
+
+
+def _family_of(question: _Question, job_key: str) -> str | None:
+    """Give the family of a job among all jobs in the store."""
+    span = resolve(question.tables, Window())
+    if span is None:
+        return None
+    study = judge(question.gather((span[0], span[1]), span[2]), question.settings)
+    return find_families(_evidence(question, study), question.settings).family_of().get(job_key)
+
+
+def _weekly(question: _Question) -> Document:
+    tables, settings, zone = question.tables, question.settings, question.zone
+    span = resolve(tables, Window())
+    if span is None:
+        raise NotFoundError("no complete week: the store is empty; import something first")
+    name = question.parameters.get("week") or _last_complete_week(tables, span, zone)
+    first = edge(week_window(name, zone).since_at)
+    weeks = [
+        (week, window)
+        for week, window in weeks_before(name, weekly.TREND_WEEKS, zone)
+        if edge(window.until_at) > span[0] or edge(window.since_at) == first
+    ]
+    edges = (*(edge(window.since_at) for _, window in weeks), edge(weeks[-1][1].until_at))
+    at = len(weeks) - 1
+    study = judge(question.gather(edges, span[2]), settings, rung=question.asked().rung, judged=at)
+    evidence = gather_evidence(study, settings, at)
+    report = find_families(evidence, settings)
+    events = fleet.gather_events(tables, *study.span(at))
+    return weekly.weekly_document(
+        study,
+        [week for week, _ in weeks],
+        zone,
+        fleet.fleet_document(study, events, zone, settings, at),
+        families_document(report),
+        {**_advice(question, study, evidence, report, at), "rung": study.rung},
+    )
+
+
+def _last_complete_week(tables: Tables, span: tuple[float, float, float], zone: ZoneInfo) -> str:
+    """Give the last week that is over and in which anybody held a GPU."""
+    name = week_of(min(time.time(), span[2]), zone)
+    while edge(week_window(name, zone).until_at) > span[0]:
+        window = week_window(name, zone)
+        if edge(window.until_at) <= time.time() and has_holdings(tables, window, span[2]):
+            return name
+        name = week_of(edge(window.since_at) - 1.0, zone)
+    raise NotFoundError("no complete week with data yet; name one that is running with --week")
+
+
+def _remembered(name: str, known: tuple[str, ...], answer: Callable[[_Question], Document]) -> Answer:
     """Check the names of the parameters, and answer equal questions to the same data once."""
 
     def ask(store: Store, settings: Settings, parameters: Parameters) -> Document:
-        check_names(parameters, known)
-        key = (store.data_version(), name, *sorted(parameters.items()), _fingerprint(settings))
-        return _documents.get(key, lambda: answer(store, settings, parameters))
+        asking.check_names(parameters, known)
+        version = store.data_version()
+
+        def work() -> Document:
+            with store.snapshot() as tables:
+                return answer(_Question(tables, version, settings, parameters))
+
+        return _documents.get((version, name, *sorted(parameters.items()), _fingerprint(settings)), work)
 
     return ask
 
@@ -41,34 +262,14 @@ def _fingerprint(settings: Settings) -> str:
     return repr(sorted(settings.values.items()))
 
 
-def _asked(settings: Settings, parameters: Parameters) -> Asked:
-    return read_asked(parameters, settings, settings[CLUSTER_ZONE])
-
-
-def _study(store: Store, settings: Settings, asked: Asked, *, weeks: bool = False) -> Study | None:
-    """Study the window that was asked for, in one piece or by week; None: there is nothing in the store."""
-    version = store.data_version()
-    with store.snapshot() as tables:
-        span = resolve(tables, asked.window)
-        if span is None:
-            return None
-        since, until, last = span
-        inner = [edge(week.since_at) for _, week in weeks_between(since, until, asked.zone)] if weeks else []
-        edges = (since, *(at for at in inner if since < at < until), until)
-        gathered = _gathered.get(
-            (version, edges, _fingerprint(settings)), lambda: gather(tables, edges, last, settings)
-        )
-    return judge(gathered, settings, rung=asked.rung)
-
-
-def _waste(store: Store, settings: Settings, parameters: Parameters) -> Document:
-    asked = _asked(settings, parameters)
-    by = read_choice(parameters, "by", GROUPINGS, "user")
-    found = _study(store, settings, asked, weeks=by == "week")
-    return nothing_wasted(asked.window, by, asked.zone) if found is None else waste_document(found, by, asked.zone)
-
-
 ANSWERS: Mapping[str, Answer] = {
-    "waste": _remembered("waste", (*WINDOW_PARAMETERS, "by", "rung"), _waste),
+    "waste": _remembered("waste", (*ASKED, "by"), _waste),
+    "jobs": _remembered("jobs", (*ASKED, "limit", "offset"), _jobs),
+    "families": _remembered("families", ASKED, _families),
+    "recommend": _remembered("recommend", ASKED, _recommend),
+    "job": _remembered("job", (*ASKED, "id"), _job),
+    "fleet": _remembered("fleet", ASKED, _fleet),
+    "weekly": _remembered("weekly", ("week", "zone", "rung"), _weekly),
+    "analyze": _remembered("analyze", ASKED, _analyze),
 }
 """Every question with its answer."""

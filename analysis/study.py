@@ -13,7 +13,9 @@ from analysis.frames import Bools, Tables, codes
 from analysis.holdings import Holdings, holdings, known_span
 from analysis.inventory import Inventory, gather_inventory
 from analysis.rung import choose_rung
+from analysis.sources import Sources, gather_sources
 from analysis.summaries import gather_summaries
+from analysis.window import edge
 from warehouse.contract.model import Window
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ class Gathered:
     evidence: Evidence
     entries: Entries
     inventory: Inventory | None
+    sources: Sources
     last_at: float
 
 
@@ -95,6 +98,12 @@ class Study:
         return self.entries.window >= 0 if window is None else self.entries.window == window
 
 
+def has_holdings(tables: Tables, window: Window, last_at: float) -> bool:
+    """Say whether anybody held a GPU in a window."""
+    held = holdings(tables, window, last_at)
+    return bool(len(enter(held, (edge(window.since_at), edge(window.until_at))).holding))
+
+
 def job_keys(held: Holdings) -> list[str]:
     """Give the job key of each holding; of an attempt that nobody described, from the attempt's own key."""
     known = zip(held.pick("job_key"), held.attempt, strict=True)
@@ -116,7 +125,8 @@ def gather(tables: Tables, edges: Sequence[float], last_at: float, settings: Set
     held = holdings(tables, Window(edges[0], edges[-1]), last_at)
     activity = gather_activity(tables, held, edges, settings)
     evidence = Evidence(held, activity, gather_summaries(tables), tuple(edges))
-    return Gathered(evidence, enter(held, edges), gather_inventory(tables, held, activity, last_at), last_at)
+    inventory = gather_inventory(tables, held, activity, last_at)
+    return Gathered(evidence, enter(held, edges), inventory, gather_sources(tables), last_at)
 
 
 def gather_attempts(
@@ -126,7 +136,7 @@ def gather_attempts(
     held = holdings(tables, Window(*window), last_at).only(keys)
     activity = gather_activity(tables, held, window, settings, owners=keys)
     evidence = Evidence(held, activity, gather_summaries(tables), window)
-    return Gathered(evidence, enter(held, window), None, last_at)
+    return Gathered(evidence, enter(held, window), None, gather_sources(tables), last_at)
 
 
 def judge(gathered: Gathered, settings: Settings, *, rung: Rung | None = None, judged: int | None = None) -> Study:

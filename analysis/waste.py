@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.account import GpuSeconds, as_document
-from analysis.frames import Bools, Ints, codes
+from analysis.frames import Bools, Ints, codes, none_if_nan
 from analysis.window import week_of
 from warehouse.contract.units import iso
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 GROUPINGS = ("user", "account", "gpu_model", "partition", "week", "job")
 """What waste can be told by."""
 
-JOB_ROW_WORDS = ("name", "user", "account", "partition", "gpu_model")
+JOB_ROW_WORDS = ("name", "user", "account", "partition", "gpu_model", "state")
 """What the row of a job says beside its key."""
 
 
@@ -110,10 +110,17 @@ def _count_jobs(study: Study, numbered: Ints, groups: int) -> list[int]:
 
 
 def _job_words(study: Study, numbered: Ints, groups: int) -> list[dict[str, object]]:
+    """Give by group what a row of a job says: its words, its first start, its last end (None: it runs), its state."""
     found: list[dict[str, object]] = [{} for _ in range(groups)]
-    numbers, first = np.unique(numbered, return_index=True)
-    rows = study.held.row[study.entries.holding[first]]
-    for number, row in zip(numbers, rows, strict=True):
-        if number >= 0:
-            found[number] = {name: study.held.words.values(name)[row] for name in JOB_ROW_WORDS}
+    words, rows = study.held.words, study.held.row[study.entries.holding]
+    starts, ends = np.full(groups, np.inf), np.full(groups, -np.inf)
+    here = numbered >= 0
+    np.minimum.at(starts, numbered[here], study.held.start[study.entries.holding[here]])
+    np.maximum.at(ends, numbered[here], words.numbers("attempt_end_at")[rows[here]])
+    for number, row in zip(numbered[here], rows[here], strict=True):
+        found[number] = {
+            **{name: words.values(name)[row] for name in JOB_ROW_WORDS},
+            "start_at": iso(float(starts[number])),
+            "end_at": iso(none_if_nan(ends[number])),
+        }
     return found

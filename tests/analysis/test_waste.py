@@ -120,7 +120,7 @@ def test_activity_implies_a_process(world: World) -> None:
 
 def test_several_sources_of_one_instant_are_one_sample(world: World) -> None:
     samples = [
-        sample(60 * at, source=source, **{metric: value}, **({"process_count": 1.0} if source == "nvml" else {}))
+        sample(60 * at, source=source, process_count=1.0 if source == "nvml" else None) | {metric: value}
         for at in range(60)
         for source, metric, value in [
             ("nvml", "driver_util_ratio", 1.0),

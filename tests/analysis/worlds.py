@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import Any
 
 from analysis import pipeline
 from warehouse import queries
@@ -25,7 +26,7 @@ class World:
     store: Store
     settings: Settings = field(default_factory=Settings)
 
-    def fill(self, records: Iterable[model.Record], samples: Sequence[Mapping[str, object]] = ()) -> World:
+    def fill(self, records: Iterable[Any], samples: Sequence[Mapping[str, Any]] = ()) -> World:
         """Put these records and samples in the place of what was there."""
         with self.store.transaction() as transaction:
             for name in TABLES:
@@ -37,7 +38,7 @@ class World:
                 transaction.write({"device_sample": wire.Table(len(samples), columns)})
         return self
 
-    def ask(self, question: str, **parameters: str) -> dict[str, object]:
+    def ask(self, question: str, **parameters: str) -> dict[str, Any]:
         """Give the document that answers a question."""
         return pipeline.ANSWERS[question](self.store, self.settings, parameters)
 
@@ -46,14 +47,14 @@ class World:
         return self.store.snapshot()
 
 
-def job(number: int = 1, **words: object) -> model.Job:
+def job(number: int = 1, **words: Any) -> model.Job:
     """Make a job ``c/NUMBER#0``."""
     return model.Job(
         **({"job_key": f"c/{number}#0", "cluster": "c", "scheduler_job_id": str(number), "source": "t"} | words)
     )
 
 
-def attempt(number: int = 1, start: float = 0.0, end: float | None = 3600.0, **words: object) -> model.Attempt:
+def attempt(number: int = 1, start: float = 0.0, end: float | None = 3600.0, **words: Any) -> model.Attempt:
     """Make the only attempt of a job, in seconds after T0."""
     state = words.pop("state", model.AttemptState.COMPLETED)
     return model.Attempt(
@@ -62,10 +63,10 @@ def attempt(number: int = 1, start: float = 0.0, end: float | None = 3600.0, **w
 
 
 def allocation(
-    number: int = 1, device: str | None = "GPU-0", start: float = 0.0, end: float | None = 3600.0, **words: object
+    number: int = 1, device: str | None = "GPU-0", start: float = 0.0, end: float | None = 3600.0, **words: Any
 ) -> model.Allocation:
     """Make an allocation of that attempt, in seconds after T0."""
-    fields = {"gpu_count": 1.0, "source": "t", "device_uuid": device} | words
+    fields: dict[str, Any] = {"gpu_count": 1.0, "source": "t", "device_uuid": device} | words
     key = f"c/{number}#0:1:{device}:{start}"
     return model.Allocation(
         allocation_key=key,
@@ -77,8 +78,8 @@ def allocation(
 
 
 def sample(
-    at: float, device: str = "GPU-0", owner: int | None = 1, cadence: float = 60.0, **metrics: object
-) -> dict[str, object]:
+    at: float, device: str = "GPU-0", owner: int | None = 1, cadence: float = 60.0, **metrics: Any
+) -> dict[str, Any]:
     """Make one sample, in seconds after T0."""
     return {
         "cluster": "c",
