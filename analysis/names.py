@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from os.path import commonprefix
+from typing import TYPE_CHECKING
 
 from warehouse.contract.settings import AnySetting, Setting, Settings
 
@@ -82,6 +84,9 @@ SETTINGS: tuple[AnySetting, ...] = (
     PLACEHOLDER_WORDS,
     PARAMETER_WORDS,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _SUFFIX = re.compile(r"\.(sh|bash|slurm|sbatch|job|cmd|py)$")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -165,6 +170,20 @@ def _read_token(
         axes.append(("number", numbers))
     words.append(bare or masked)
     return token if token in known.parameter else None
+
+
+def pattern(names: Sequence[str]) -> str:
+    """Give what some names have in common as a person would write it: digits as ``#``, ``…`` where they part.
+
+    One name is its own pattern. Empty when the names have no beginning in common.
+    """
+    if len(set(names)) == 1:
+        return names[0]
+    masked = {_NUMBER.sub("#", name[:_LONGEST_NAME_CHARACTERS]) for name in names}
+    if len(masked) == 1:
+        return masked.pop()
+    shared = commonprefix(list(masked))  # noqa: RUF071 - characters are compared, these are no paths
+    return f"{shared}…" if shared else ""
 
 
 def is_interactive(parts: NameParts, known: Vocabulary) -> bool:

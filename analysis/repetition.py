@@ -146,26 +146,19 @@ def _family(found: Signature, jobs: Sequence[_Job]) -> Family:
 
 
 def _in_words(found: Signature, jobs: Sequence[_Job]) -> tuple[str, str]:
-    """Give the family's label and the reason why its members belong, from all words that their names share."""
+    """Give the family's label, and the reason why its members belong."""
     owner = found.whose.partition(" ")[2] if found.key[1] else found.whose
     same = f"same {found.whose}" if found.key[1] else found.whose
     if not found.words:
-        return f"{owner}: {found.otherwise}", f"{same}, {found.basis}"
-    one_name = _short(jobs[0].first.name or "") if len({job.first.name for job in jobs}) == 1 else None
-    shared = " ".join(_common([job.parts.words for job in jobs])) or " ".join(found.words)
-    called = f"all named “{one_name}”" if one_name else f"names begin with “{_short(shared)}”"
-    label = f"{owner}: {one_name or _short(f'{shared} …')}"
-    return label, f"{same}, {called}" + (f", {found.basis}" if found.basis else "")
+        return f"{owner}: {_short(found.otherwise)}", f"{same}, {found.basis}"
+    called = _short(names.pattern([job.first.name or "" for job in jobs]) or " ".join(found.words))
+    alike = "all named" if len({job.first.name for job in jobs}) == 1 else "names like"
+    also = f", {found.basis}" if found.basis else ""
+    return f"{owner}: {called}", f"{same}, {alike} “{called}”{also}"
 
 
 def _short(text: str) -> str:
     return text if len(text) <= _LABEL_CHARACTERS else f"{text[: _LABEL_CHARACTERS - 1]}…"
-
-
-def _common(lists: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """Give the longest common beginning."""
-    together = tuple(len(set(column)) == 1 for column in zip(*lists, strict=False))
-    return lists[0][: together.index(False) if False in together else len(together)]
 
 
 def _varies(jobs: Sequence[_Job]) -> tuple[str, ...]:

@@ -97,7 +97,7 @@ def families_table(document: Document) -> RenderableType:
         column.justify = "right"
     for family in _rows(document, "families")[:MOST_ROWS]:
         held = hours(family["gpu_seconds"]["allocated"])
-        varies = plain(", ".join(family["varies"]) or "nothing known", 60)
+        varies = plain(", ".join(family["varies"]) or "nothing seen", 60)
         why = plain(family["reason"])
         members = str(len(family["members"]))
         table.add_row(plain(family["label"], 40), members, held, percent(family["used_ratio"]), why, varies)
@@ -173,6 +173,10 @@ def job_text(document: Document) -> RenderableType:
             facts.add_row(Text(str(name), style="dim"), plain(value, 160))
     facts.add_row(Text("family", style="dim"), plain(document["family_id"]))
     table = Table("attempt", "state", "start", "end", "node", *(heading for _, heading in _PARTS), title="GPU-hours")
+    for column in table.columns:
+        column.overflow = "fold"
+    for column in table.columns[2:4]:
+        column.no_wrap = True
     for attempt in _rows(document, "attempts"):
         words = [plain(attempt[key]) for key in ("attempt", "state", "start_at", "end_at", "node")]
         table.add_row(*words, *_account(attempt["gpu_seconds"]))

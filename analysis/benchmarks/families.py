@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import UTC, datetime
+from math import fsum
 from typing import TYPE_CHECKING
 
 from analysis.account import GpuSeconds
@@ -127,7 +128,7 @@ def _judge_arrays(table: Sequence[Row], request: BenchRequest) -> BenchResult:
     split |= {job.array_job_id for job in tasks if families.get(job.job_key) != by_array[job.array_job_id]}
     hours = {job.job_key: job.gpu_seconds.allocated / SECONDS_PER_HOUR for job in jobs}
     placed = [member for family in report.families for member in family.members] + list(report.ungrouped)
-    lost = sum(hours.values()) - sum(hours[key] for key in placed)
+    lost = fsum(hours.values()) - fsum(hours[key] for key in placed)
     names = {job.job_key: f"{job.user}/{job.name}" for job in jobs}
     ours = {key: families.get(key, key) for key in hours}
     figures = {
@@ -135,13 +136,13 @@ def _judge_arrays(table: Sequence[Row], request: BenchRequest) -> BenchResult:
         "arrays": len(by_array),
         "rows_of_arrays": len(tasks),
         "arrays_not_in_one_family": len(split),
-        "node_hours": sum(hours.values()),
+        "node_hours": fsum(hours.values()),
         "node_hours_lost": lost,
         "user_and_anonymous_name_recovered": score(ours, names).as_document(),
     }
     bars = (
         at_most(f"{ARRAYS}: arrays that are not one family", len(split), 0),
-        at_most(f"{ARRAYS}: node-hours lost", abs(lost), 1e-6 * sum(hours.values())),
+        at_most(f"{ARRAYS}: node-hours lost", abs(lost), 1e-6 * fsum(hours.values())),
     )
     return BenchResult(figures, bars, (), (), [(ARRAYS, item, group) for item, group in ours.items()])
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.names import is_interactive, stem, take_apart, vocabulary
+from analysis.names import is_interactive, pattern, stem, take_apart, vocabulary
 from warehouse.contract.settings import Settings
 
 KNOWN = vocabulary(Settings())
@@ -67,6 +67,19 @@ def test_sessions_and_trials_are_interactive(name: str) -> None:
 @pytest.mark.parametrize("name", ["ErrorTest", "unet_test", "x2ct_test_alex.sh", "train", "run", "job", ""])
 def test_work_with_test_in_its_name_is_not_interactive(name: str) -> None:
     assert not is_interactive(take_apart(name, KNOWN), KNOWN)
+
+
+@pytest.mark.parametrize(
+    ("names", "common"),
+    [
+        (["Unet_lr0.1_seed12", "Unet_lr0.01_seed3"], "Unet_lr#_seed#"),
+        (["5HTA1_BE_rep_1", "5HTA1_PR_rep_2"], "#HTA#_…"),
+        (["beta2", "beta2"], "beta2"),
+        (["dock", "fold"], ""),
+    ],
+)
+def test_a_pattern_keeps_what_names_have_in_common_as_a_person_wrote_it(names: list[str], common: str) -> None:
+    assert pattern(names) == common
 
 
 @given(st.text(max_size=200))

@@ -62,7 +62,7 @@ def test_advice_is_ranked_by_its_likely_saving_and_bounds_stand_last() -> None:
     assert titles(advice) == [
         ("release", "ada: bash"),  # 9 h less 1 h
         ("release", "ada: dream"),  # 2 x (4 h less 1 h)
-        ("share_or_fuse", "ada: unet …"),  # 30 h, but a bound
+        ("share_or_fuse", "ada: unet_#"),  # 30 h, but a bound
     ]
     likely = [one.saving_gpu_seconds.likely for one in advice.recommendations]
     assert likely == [8 * HOUR, 6 * HOUR, None]

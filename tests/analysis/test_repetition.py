@@ -50,8 +50,8 @@ def test_a_sweep_is_one_family_and_says_what_varies() -> None:
     (family,) = report.families
     assert family.members == ("c/1#0", "c/2#0", "c/3#0")
     assert family.varies == ("lr in the name", "seed in the name")
-    assert family.reason == "same user ada, names begin with “unet”"
-    assert family.label == "ada: unet …"
+    assert family.reason == "same user ada, names like “unet_lr#_seed#”"
+    assert family.label == "ada: unet_lr#_seed#"
     assert family.gpu_seconds.allocated == 3 * HOUR
     assert report.ungrouped == ()
 
