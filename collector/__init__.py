@@ -1,1 +1,1 @@
-"""The node agent and the job-metadata collectors: they measure, and judge nothing."""
+"""What runs on a GPU node: the agent with its sources, and the simulated cluster that stands in for one."""

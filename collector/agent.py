@@ -1,0 +1,239 @@
+"""The node agent: reads every source each interval, makes rows of it, tags them with their owner and spools them.
+
+It judges nothing and never opens a database. Sampling goes on whatever the server, the scheduler or one device does.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from collector import settings as names
+from collector.aggregate import Aggregator, Moment, Row
+from collector.driver import Driver, DriverGoneError
+from collector.owners import owner_of
+from collector.registry import sources
+from collector.source import Reader, Source, SourceContext
+from warehouse.contract import wire
+from warehouse.contract.errors import BadUseError, TrueloadError
+
+if TYPE_CHECKING:
+    from collector.inventory import Inventory
+    from collector.job_source import Holding, JobReader
+    from collector.source import Reading
+    from collector.spool import Spool
+    from warehouse.contract.model import Record
+    from warehouse.contract.settings import Settings
+
+LOG = logging.getLogger("trueload.agent")
+TOO_SOON_RATIO: Final = 0.1
+"""A tick is skipped when it would come within this share of an interval after the one before."""
+
+
+@dataclass(slots=True)
+class SourceHealth:
+    """How a source does: reads, failures by reason, and the time it took."""
+
+    reads: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+    slowest_seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class OpenSource:
+    """A source at work."""
+
+    source: Source
+    reader: Reader
+    aggregator: Aggregator
+    health: SourceHealth
+
+
+def now() -> Moment:
+    """Read both clocks."""
+    return Moment(time.time(), time.monotonic())
+
+
+class Agent:
+    """One node's agent over an open spool. Used from one thread."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        driver: Driver,
+        spool: Spool,
+        inventory: Inventory,
+        jobs: JobReader | None = None,
+        on_batch: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Prepare. ``jobs`` tells whose devices are; ``on_batch`` is called when a batch was spooled."""
+        self.health: dict[str, SourceHealth] = {}
+        self.lost_batches_total = 0
+        """Batches that the disk did not take."""
+        self._settings = settings
+        self._driver = driver
+        self._spool = spool
+        self._inventory = inventory
+        self._jobs = jobs
+        self._on_batch = on_batch
+        self._holdings: Sequence[Holding] = ()
+        self._said: set[str] = set()
+        self._open: list[OpenSource] = []
+
+    def run(self, stop: threading.Event) -> None:
+        """Work until told to stop. A driver that goes away is opened anew after a while.
+
+        Raises:
+            BadUseError: the settings name a source that does not exist, or a library that cannot be loaded.
+
+        """
+        try:
+            while not stop.is_set():
+                try:
+                    self.open()
+                    self._tick_until(stop)
+                except DriverGoneError as error:
+                    LOG.warning("%s; next try in %g s", error, self._settings[names.REPROBE_SECONDS])
+                    self.close()
+                    stop.wait(self._settings[names.REPROBE_SECONDS])
+        finally:
+            self.close()
+
+    def open(self) -> None:
+        """Open the driver and the sources, and tell what the node has."""
+        self._driver.open()
+        self._open = [self._open_source(source) for source in chosen_sources(self._settings)]
+        self._keep([], self._inventory.update(self._driver, now().wall))
+
+    def close(self) -> None:
+        """Spool what has been collected and let the driver go. May be called twice."""
+        self._keep([row for opened in self._open for row in opened.aggregator.flush()], [])
+        for opened in self._open:
+            try:
+                opened.reader.close()
+            except Exception as error:  # noqa: BLE001 - one source's goodbye costs nobody else
+                self._say_once(f"{opened.source.name}: closing failed ({error!r})")
+        self._open = []
+        self._driver.close()
+
+    def tick(self, moment: Moment) -> None:
+        """Read every source once and spool what is complete."""
+        rows = [row for opened in self._open for row in opened.aggregator.add(moment, self._read(opened))]
+        back = self._driver.reprobe()
+        changed = back or any(device.lost for device in self._driver.devices)
+        self._keep(rows, self._inventory.update(self._driver, moment.wall) if changed else [])
+
+    def _tick_until(self, stop: threading.Event) -> None:
+        interval_seconds = self._settings[names.INTERVAL_SECONDS]
+        while True:
+            wait_seconds = interval_seconds - time.time() % interval_seconds
+            if wait_seconds < interval_seconds * TOO_SOON_RATIO:
+                wait_seconds += interval_seconds
+            if stop.wait(wait_seconds):
+                return
+            self.tick(now())
+
+    def _open_source(self, source: Source) -> OpenSource:
+        settings = self._settings
+        aggregator = Aggregator(
+            source.name,
+            interval_seconds=settings[names.INTERVAL_SECONDS],
+            cadence_seconds=settings[names.CADENCE_SECONDS],
+            gap_intervals=settings[names.GAP_INTERVALS],
+            least_covered_ratio=settings[names.LEAST_COVERED_RATIO],
+        )
+        reader = source.open(SourceContext(self._driver, settings))
+        return OpenSource(source, reader, aggregator, self.health.setdefault(source.name, SourceHealth()))
+
+    def _read(self, opened: OpenSource) -> Sequence[Reading]:
+        """Read one source, timed; its failure costs its own readings only."""
+        health, begin = opened.health, time.perf_counter()
+        health.reads += 1
+        try:
+            return opened.reader.read()
+        except DriverGoneError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the framework's border: whatever a source does, the others go on
+            health.failures[type(error).__name__] += 1
+            self._say_once(f"source {opened.source.name}: {error!r}")
+            return []
+        finally:
+            seconds = time.perf_counter() - begin
+            health.seconds += seconds
+            health.slowest_seconds = max(health.slowest_seconds, seconds)
+
+    def _keep(self, rows: list[Row], records: list[Record]) -> None:
+        tables = wire.from_records(records)
+        if rows:
+            tables["device_sample"] = self._sample_table(rows)
+        if not tables:
+            return
+        try:
+            self._spool.put(tables)
+        except OSError as error:
+            self.lost_batches_total += 1
+            self._say_once(f"spool {self._spool.folder}: {error.strerror}; batches are lost until there is room")
+            return
+        self._on_batch()
+
+    def _sample_table(self, rows: list[Row]) -> wire.Table:
+        """Make the table of samples, each with the owner of its time."""
+        holdings = self._ask_jobs()
+        seen: dict[str, set[int]] = {}
+        for row in rows:
+            seen.setdefault(row.device_uuid, set()).update(row.pids)
+        owners = [owner_of(holdings, row.device_uuid, row.start_at, row.end_at, seen[row.device_uuid]) for row in rows]
+        columns: dict[str, wire.Column] = {
+            "cluster": self._settings[names.CLUSTER],
+            "node": node_name(self._settings),
+            "device_uuid": [row.device_uuid for row in rows],
+            "sampled_at": [row.start_at for row in rows],
+            "cadence_seconds": [round(row.end_at - row.start_at, 3) for row in rows],
+            "source": [row.source for row in rows],
+            "attempt_key": [owner.attempt_key for owner in owners],
+            "share_ratio": [owner.share_ratio for owner in owners],
+            "attribution": [owner.attribution for owner in owners],
+        }
+        for name in dict.fromkeys(name for row in rows for name in row.columns):
+            columns[name] = [row.columns.get(name) for row in rows]
+        return wire.Table(len(rows), columns)
+
+    def _ask_jobs(self) -> Sequence[Holding]:
+        """Ask who holds what; where nobody answers, what was known last still stands."""
+        if self._jobs is not None:
+            try:
+                self._holdings = self._jobs.holdings()
+            except TrueloadError as error:
+                self._say_once(str(error))
+        return self._holdings
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            LOG.warning("%s", text)
+
+
+def chosen_sources(settings: Settings) -> list[Source]:
+    """Give the sources that the settings name.
+
+    Raises:
+        BadUseError: one of them does not exist.
+
+    """
+    known = sources()
+    unknown = [name for name in settings[names.SOURCES] if name not in known]
+    if unknown:
+        raise BadUseError(f"{names.SOURCES.name}: no source {unknown[0]!r}; there are {', '.join(known)}")
+    return [known[name] for name in settings[names.SOURCES]]
+
+
+def node_name(settings: Settings) -> str:
+    """Give the node's name: the setting, or the host's own."""
+    return settings[names.NODE] or socket.gethostname()

@@ -1,0 +1,175 @@
+"""Commands of the collector: ``agent``, and ``demo``, whose parts ``trueload up --demo`` starts."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import click
+
+from collector import settings as names
+from warehouse.contract import wire
+from warehouse.contract.errors import UnreachableError
+from warehouse.contract.settings import Settings
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from warehouse.contract.model import Record
+
+
+class Root(Protocol):
+    """What the front door hands to every command; of it, this room needs the settings."""
+
+    def settings(self) -> Settings:
+        """Read file and environment."""
+        ...
+
+
+@contextmanager
+def _stop_on_signals() -> Iterator[threading.Event]:
+    """Turn SIGTERM and SIGINT into an event, so that what was collected is kept and the exit code is 0."""
+    stop = threading.Event()
+
+    def ask(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _log_to_stderr() -> None:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+
+
+def _override(settings: Settings, option: str, **changes: object) -> Settings:
+    """Give the settings with what an option of the command line says instead."""
+    changed = {f"agent.{key}": value for key, value in changes.items() if value is not None}
+    origins = dict.fromkeys(changed, option)
+    return Settings({**settings.values, **changed}, {**settings.origins, **origins})
+
+
+# ------------------------------------------------------------------------------------------------------- agent
+
+node_option = click.option("--node", help="Name of the node; default: setting agent.node, else the host's own.")
+
+
+@click.group("agent")
+def agent_command() -> None:
+    """The node agent: measures every GPU of this node and sends what it saw."""
+
+
+@agent_command.command("run")
+@node_option
+@click.pass_obj
+def run_command(root: Root, node: str | None) -> None:
+    """Measure until stopped (SIGTERM, Ctrl-C). What was seen is spooled first and sent then."""
+    from collector.running import run_agent
+
+    _log_to_stderr()
+    with _stop_on_signals() as stop:
+        run_agent(_override(root.settings(), "--node", node=node), stop)
+
+
+@agent_command.command("once")
+@node_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+@click.pass_obj
+def once_command(root: Root, node: str | None, *, as_json: bool) -> None:
+    """Read every source over one interval and print what it says. Nothing is kept or sent."""
+    from collector.running import read_once
+
+    document: dict[str, Any] = read_once(_override(root.settings(), "--node", node=node))
+    if as_json:
+        click.echo(json.dumps(document, indent=2))
+        return
+    for device in document["devices"]:
+        click.echo(f"{document['node']}  {device['device_uuid']}  {device['gpu_model'] or 'unknown model'}")
+        for source, values in device["readings"].items():
+            click.echo(f"    {source:8}" + "".join(f"  {name}={value:g}" for name, value in values.items()))
+
+
+# -------------------------------------------------------------------------------------------------------- demo
+
+
+def _where(command: Callable[..., None]) -> Callable[..., None]:
+    for option in (
+        click.option(
+            "--token-file", type=click.Path(path_type=Path), required=True, help="File with a token for agents."
+        ),
+        click.option("--server", required=True, help="Address of the server that takes the batches."),
+        click.option("--data", type=click.Path(path_type=Path), required=True, help="Data directory of the demo."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group("demo")
+def demo_command() -> None:
+    """Parts of the demo cluster, as `trueload up --demo` starts them."""
+
+
+@demo_command.command("history")
+@_where
+@click.pass_obj
+def history_command(root: Root, data: Path, server: str, token_file: Path) -> None:
+    """Tell the past of the demo cluster to the server: two weeks, or what was missed since. Then end."""
+    from collector.running import endpoint
+    from collector.ship import Poster
+    from collector.simulate.demo import DemoFolder, tell_history
+    from collector.simulate.scenario import load_scenario
+
+    _log_to_stderr()
+    settings = _override(root.settings(), "--server", server_url=server, token_file=str(token_file))
+    poster = Poster(endpoint(settings))
+    with _stop_on_signals() as stop:
+
+        def send(batch: wire.Batch) -> None:
+            # The fastest level: the past goes over the loopback address once.
+            if poster.post_until_taken(wire.encode(batch, level=1), stop) is None:
+                raise UnreachableError("told to stop before all of the past was sent; the next start goes on")
+
+        begin = time.monotonic()
+        samples = tell_history(DemoFolder(data), load_scenario(), time.time(), send)
+        click.echo(f"{samples} samples of the past sent in {time.monotonic() - begin:.1f} s")
+
+
+@demo_command.command("play")
+@_where
+@click.pass_obj
+def play_command(root: Root, data: Path, server: str, token_file: Path) -> None:
+    """Play the demo cluster live until stopped: what its cards do, and what its scheduler says."""
+    from collector.running import endpoint, open_spool
+    from collector.ship import Shipper
+    from collector.simulate.demo import DemoFolder, PlayedTime
+    from collector.simulate.player import Player
+    from collector.simulate.scenario import MINUTE_SECONDS, load_scenario
+
+    _log_to_stderr()
+    settings = _override(root.settings(), "--server", server_url=server, token_file=str(token_file))
+    folder, scenario = DemoFolder(data), load_scenario()
+    start_at = folder.epoch_at() - scenario.history_minutes * MINUTE_SECONDS
+    with _stop_on_signals() as stop, open_spool(settings, folder.spool("scheduler"), "demo-scheduler") as spool:
+        shipper = Shipper(spool, endpoint(settings))
+        shipper.start()
+
+        def tell(records: list[Record]) -> None:
+            spool.put(wire.from_records(records))
+            shipper.wake()
+
+        try:
+            with Player(scenario, start_at, folder.path, tell) as player:
+                player.run(stop, PlayedTime(folder).extend)
+        finally:
+            shipper.stop(settings[names.STOP_SECONDS])

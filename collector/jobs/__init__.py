@@ -1,0 +1,1 @@
+"""One file = one place that knows which job holds which device."""

@@ -1,0 +1,129 @@
+"""Puts the agent together from its settings: driver, sources, owners, spool and shipper."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from collector import settings as names
+from collector.agent import Agent, chosen_sources, node_name
+from collector.driver import Driver
+from collector.inventory import Inventory
+from collector.registry import job_sources
+from collector.ship import Endpoint, Shipper
+from collector.source import SourceContext
+from collector.spool import Spool
+from warehouse.contract.errors import BadUseError
+
+if TYPE_CHECKING:
+    from collector.job_source import JobReader
+    from warehouse.contract.settings import Settings
+
+LOG = logging.getLogger("trueload.agent")
+
+
+def run_agent(settings: Settings, stop: threading.Event) -> None:
+    """Measure until told to stop; then spool what was collected, try once to send it, and return.
+
+    Raises:
+        BadUseError: a setting names something that does not exist, or the spool cannot be used.
+
+    """
+    folder = Path(settings[names.SPOOL_DIR])
+    driver = Driver(settings[names.NVML_LIBRARY], reprobe_seconds=settings[names.REPROBE_SECONDS])
+    jobs = _open_jobs(settings)
+    with open_spool(settings, folder, node_name(settings)) as spool:
+        shipper = Shipper(spool, endpoint(settings)) if settings[names.TOKEN_FILE] else None
+        if shipper is None:
+            LOG.warning("%s is not set: batches are spooled in %s and not sent", names.TOKEN_FILE.name, folder)
+        else:
+            shipper.start()
+        inventory = Inventory(folder / "inventory.json", settings[names.CLUSTER], node_name(settings))
+        agent = Agent(settings, driver, spool, inventory, jobs, (lambda: None) if shipper is None else shipper.wake)
+        try:
+            agent.run(stop)
+        finally:
+            if shipper is not None:
+                shipper.stop(settings[names.STOP_SECONDS])
+            _report(agent, driver, spool)
+
+
+def read_once(settings: Settings) -> dict[str, object]:
+    """Read every source over one interval, without keeping or sending anything; give a document of it.
+
+    Raises:
+        TrueloadError: the driver cannot be opened.
+
+    """
+    driver = Driver(settings[names.NVML_LIBRARY])
+    driver.open()
+    try:
+        context = SourceContext(driver, settings)
+        readers = {source.name: source.open(context) for source in chosen_sources(settings)}
+        for reader in readers.values():
+            reader.read()
+        time.sleep(settings[names.INTERVAL_SECONDS])
+        found: dict[str, dict[str, dict[str, float]]] = {device.uuid: {} for device in driver.devices}
+        for name, reader in readers.items():
+            for reading in reader.read():
+                found[reading.device_uuid][name] = dict(reading.values)
+            reader.close()
+        devices = [
+            {"device_uuid": device.uuid, "gpu_model": device.gpu_model, "readings": found[device.uuid]}
+            for device in driver.devices
+        ]
+    finally:
+        driver.close()
+    return {"node": node_name(settings), "devices": devices}
+
+
+def open_spool(settings: Settings, folder: Path, sender: str) -> Spool:
+    """Open a sender's spool within the bounds of the settings."""
+    return Spool(
+        folder,
+        sender,
+        max_bytes=settings[names.SPOOL_MAX_BYTES],
+        max_age_seconds=settings[names.SPOOL_MAX_AGE_SECONDS],
+    )
+
+
+def endpoint(settings: Settings) -> Endpoint:
+    """Give where batches go."""
+    return Endpoint(
+        url=settings[names.SERVER_URL],
+        token_file=Path(settings[names.TOKEN_FILE]),
+        timeout_seconds=settings[names.POST_TIMEOUT_SECONDS],
+        longest_wait_seconds=settings[names.LONGEST_WAIT_SECONDS],
+    )
+
+
+def _open_jobs(settings: Settings) -> JobReader | None:
+    name = settings[names.JOB_SOURCE]
+    if not name:
+        return None
+    known = job_sources()
+    if name not in known:
+        raise BadUseError(f"{names.JOB_SOURCE.name}: no job source {name!r}; there are {', '.join(known)}")
+    return known[name].open(settings)
+
+
+def _report(agent: Agent, driver: Driver, spool: Spool) -> None:
+    for name, health in agent.health.items():
+        mean_seconds = health.seconds / health.reads if health.reads else 0.0
+        LOG.info(
+            *("source %s: %d reads, mean %.4f s, slowest %.4f s", name, health.reads, mean_seconds),
+            health.slowest_seconds,
+        )
+        for reason, count in health.failures.items():
+            LOG.warning("source %s: %d reads failed: %s", name, count, reason)
+    for (call, reason), count in driver.failures.items():
+        LOG.warning("%s: %d times %s", call, count, reason)
+    if spool.dropped_total or agent.lost_batches_total:
+        LOG.warning(
+            "%d batches dropped by the bounds of the spool, %d not written",
+            spool.dropped_total,
+            agent.lost_batches_total,
+        )

@@ -1,0 +1,116 @@
+"""Settings of the agent, and of its sources and job sources, which declare theirs beside their code."""
+
+from __future__ import annotations
+
+from collector.registry import job_sources, sources
+from warehouse.contract.settings import AnySetting, Setting
+
+NODE = Setting("agent", "node", "", "name", "Empty: the host's own name, which is what schedulers use.")
+CLUSTER = Setting("agent", "cluster", "cluster", "name", "The cluster that the node belongs to.")
+SOURCES = Setting(
+    "agent", "sources", ("nvml", "gpm"), "names", "What every driver can tell, and what Hopper and later add to it."
+)
+JOB_SOURCE = Setting("agent", "job_source", "", "name", "Empty: nobody is asked whose a device is.")
+NVML_LIBRARY = Setting(
+    "agent",
+    "nvml_library",
+    "",
+    "path",
+    "Empty: the loader finds libnvidia-ml.so.1; a path serves driver roots elsewhere and the stand-in.",
+)
+INTERVAL_SECONDS = Setting(
+    "agent",
+    "interval_seconds",
+    1.0,
+    "seconds",
+    "The driver renews its utilization about once a second, and GPM needs 0.1 s between two samples.",
+    0.2,
+    60.0,
+)
+CADENCE_SECONDS = Setting(
+    "agent",
+    "cadence_seconds",
+    10.0,
+    "seconds",
+    "Shows pauses of half a minute, at a tenth of the rows of one per second.",
+    1.0,
+    3600.0,
+)
+GAP_INTERVALS = Setting(
+    "agent",
+    "gap_intervals",
+    2.5,
+    "intervals",
+    "One late or missed reading is bridged; two in a row are time without data.",
+    1.0,
+    10.0,
+)
+LEAST_COVERED_RATIO = Setting(
+    "agent",
+    "least_covered_ratio",
+    0.5,
+    "share of the row's time",
+    "A mean over less than half of the time that it stands for would say more than was seen.",
+    0.0,
+    1.0,
+)
+REPROBE_SECONDS = Setting(
+    "agent",
+    "reprobe_seconds",
+    60.0,
+    "seconds",
+    "A lost card or a driver that went away comes back after a reset at best; asking is not free.",
+    1.0,
+    3600.0,
+)
+SERVER_URL = Setting("agent", "server_url", "http://127.0.0.1:8411", "URL", "Where trueload serve listens by default.")
+TOKEN_FILE = Setting("agent", "token_file", "", "path", "A file of mode 600; empty: nothing is sent, only spooled.")
+SPOOL_DIR = Setting(
+    "agent", "spool_dir", "/var/lib/trueload/spool", "path", "A service keeps its state below /var/lib."
+)
+SPOOL_MAX_BYTES = Setting(
+    "agent",
+    "spool_max_bytes",
+    512 * 1024**2,
+    "bytes",
+    "Weeks of an ordinary node's batches, and little beside a node's disk.",
+    1024,
+)
+SPOOL_MAX_AGE_SECONDS = Setting(
+    "agent",
+    "spool_max_age_seconds",
+    7 * 86400.0,
+    "seconds",
+    "A server that is away longer than a week is no longer waited for.",
+    60.0,
+)
+POST_TIMEOUT_SECONDS = Setting(
+    "agent", "post_timeout_seconds", 10.0, "seconds", "A busy server still answers in a few seconds.", 0.1, 300.0
+)
+LONGEST_WAIT_SECONDS = Setting(
+    "agent",
+    "longest_wait_seconds",
+    60.0,
+    "seconds",
+    "A server that comes back is found within a minute.",
+    0.1,
+    3600.0,
+)
+STOP_SECONDS = Setting(
+    "agent",
+    "stop_seconds",
+    3.0,
+    "seconds",
+    "For the last batch to be sent when the agent is told to stop; it is spooled before.",
+    0.0,
+    60.0,
+)
+
+SETTINGS: tuple[AnySetting, ...] = (
+    *(NODE, CLUSTER, SOURCES, JOB_SOURCE, NVML_LIBRARY),
+    *(INTERVAL_SECONDS, CADENCE_SECONDS, GAP_INTERVALS, LEAST_COVERED_RATIO, REPROBE_SECONDS),
+    *(SERVER_URL, TOKEN_FILE, SPOOL_DIR, SPOOL_MAX_BYTES, SPOOL_MAX_AGE_SECONDS),
+    *(POST_TIMEOUT_SECONDS, LONGEST_WAIT_SECONDS, STOP_SECONDS),
+    *(setting for source in sources().values() for setting in source.settings),
+    *(setting for source in job_sources().values() for setting in source.settings),
+)

@@ -1,0 +1,65 @@
+"""The source kind: one file in ``collector/sources/`` = one thing measured on a node.
+
+A source reads and returns; it knows no clock but the one it is called by, no owner, no spool. The agent times it,
+catches its failure, counts it by reason and goes on with the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collector.driver import Driver
+    from warehouse.contract.settings import AnySetting, Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one source says about one device at one moment.
+
+    ``values`` are keyed by name in the metric catalogue and speak for the time since the source's previous reading of
+    this device: gauges as they stand now, means and amounts over that time. What the device cannot give is left out.
+    """
+
+    device_uuid: str
+    values: Mapping[str, float]
+    pids: tuple[int, ...] | None = None
+    """Processes on the device right now; None where the source does not know."""
+
+
+class Reader(Protocol):
+    """An open source."""
+
+    def read(self) -> Sequence[Reading]:
+        """Read every device that can be read now; a device that fails is left out.
+
+        Raises:
+            DriverGoneError: the driver must be opened anew.
+
+        """
+        ...
+
+    def close(self) -> None:
+        """Give back what was opened. The driver may be gone by then."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SourceContext:
+    """What a source may use: the open driver and the settings."""
+
+    driver: Driver
+    settings: Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One thing measured: ``metrics`` are the names in the catalogue that its readings may hold."""
+
+    name: str
+    description: str
+    metrics: tuple[str, ...]
+    open: Callable[[SourceContext], Reader]
+    settings: tuple[AnySetting, ...] = ()
