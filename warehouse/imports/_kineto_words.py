@@ -21,8 +21,8 @@ PAD_BYTES = 64
 _WORD_BYTES = 8
 _NUMBER_BYTES = 24
 _NAME_BYTES = 24
-_MAX_DIGITS = 15
-"""An instant in microseconds has 16 digits until the year 2286, so that 15 of them and the last are two steps."""
+_MAX_MICROSECONDS = (1 << 62) // 1000
+"""What is larger does not fit as nanoseconds; no clock stands there before the year 2116."""
 
 _QUOTE, _BACKSLASH, _DOT, _ZERO = b'"\\.0'
 _POWERS = 10 ** np.arange(9, dtype=np.uint64)
@@ -41,7 +41,9 @@ class Words:
         )
 
     def is_literal(self, at: Ints, literal: bytes) -> Flags:
-        """Say where the text goes on with ``literal``, of eight bytes or more."""
+        """Say where the text goes on with ``literal``."""
+        if len(literal) < _WORD_BYTES:
+            return (self._words[at] & _KEEP[len(literal)]) == _word(literal)
         same = self._words[at] == _word(literal[:_WORD_BYTES])
         for offset in range(_WORD_BYTES, len(literal), _WORD_BYTES):
             first = min(offset, len(literal) - _WORD_BYTES)
@@ -62,6 +64,7 @@ class Words:
     def microseconds(self, at: Ints) -> tuple[Ints, Ints, Flags, Flags]:
         """Read microseconds with up to three decimals: exact nanoseconds, the places behind, where, and which whole."""
         value, behind, readable = self.whole(at)
+        readable &= value < _MAX_MICROSECONDS
         is_whole = self.octets[behind] != _DOT
         nanoseconds = value * 1000
         rows = np.flatnonzero(~is_whole & readable)

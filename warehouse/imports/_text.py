@@ -31,7 +31,7 @@ def numbered_lines(path: Path, consumed: Callable[[int], None]) -> Iterator[tupl
             before the trouble have been given.
 
     """
-    blocks = _blocks(path, consumed)
+    blocks = unpacked_blocks(path, consumed)
     number = 0
     rest = b""
     while True:
@@ -69,7 +69,14 @@ def _decode(data: bytes, *, is_first: bool) -> list[str]:
     return text.removesuffix("\n").split("\n")
 
 
-def _blocks(path: Path, consumed: Callable[[int], None]) -> Iterator[bytes]:
+def unpacked_blocks(path: Path, consumed: Callable[[int], None]) -> Iterator[bytes]:
+    """Give the bytes of a file, plain or gzip'd, in blocks of about a mebibyte.
+
+    Raises:
+        BadInputError: no such file, not a plain file, or it cannot be opened.
+        EOFError, zlib.error: gzip is cut short or damaged; what came before has been given.
+
+    """
     with _open(path) as file:
         raw = _raw_blocks(file, consumed)
         first = next(raw, b"")

@@ -1,0 +1,214 @@
+"""The profiler's own layout, read line by line, many events at once.
+
+libkineto writes one event over several lines: `  {`, a header with category and name, a line with ``ts`` and ``dur``, its
+arguments, and `  },`. A line break cannot stand inside a JSON string, so lines are sure landmarks. What does not look
+as expected is handed over event by event to the reader of any JSON; a text that is not laid out so is not read here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from warehouse.imports._kineto_builder import Builder, Role, activity_of, role_of
+from warehouse.imports._kineto_json import add_events, config_of_event
+from warehouse.imports._kineto_words import Words
+from warehouse.timeline import Activity, Flags, GpuEvents, Ints, KernelConfig, SmallInts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+BEGIN = b"  {\n"
+END = b"  }"
+SEPARATOR = b",\n"
+_PHASE = b'    "ph": "'
+_HEADER = b'    "ph": "X", "cat": "'
+_COMPLETE = b'    "ph": "X", '
+_NAME = b'", "name": "'
+_AFTER_NAME = b'", "pid": '
+_TIMES = b'    "ts": '
+_DURATION = b', "dur": '
+_STEP = b"ProfilerStep"
+_CORRELATION = b'"correlation": '
+_STREAM = b'"stream": '
+_DEVICE = b'"device": '
+_ARGUMENTS_END = b"\n    }"
+_KNOWN_KERNELS = 1 << 16
+"""Texts of launch configurations that are remembered; many of them vary in details that we do not keep."""
+
+
+class NotLaidOutError(Exception):
+    """The text is not laid out as the profiler does it; it may be good JSON for all that."""
+
+
+class LineReader:
+    """Reads blocks of whole events."""
+
+    def __init__(self, builder: Builder, place: Callable[[int], str]) -> None:
+        self._builder = builder
+        self._place = place
+        self._kernels: dict[tuple[bytes, bytes], int] = {}
+
+    def read(self, text: bytes, at: int) -> None:
+        """Read events from ``  {`` to ``  }``, and add them. ``at`` is where the text stands in the file.
+
+        Raises:
+            NotLaidOutError: something else stands between two events, or within one.
+
+        """
+        words = Words(text)
+        breaks = np.flatnonzero(words.octets == ord("\n"))
+        opens, after = _events(words, np.concatenate(([0], breaks + 1)), len(text))
+        header = opens + len(BEGIN)
+        complete = words.is_literal(header, _COMPLETE)
+        passed_over = words.is_literal(header, _PHASE) & (words.octets[header + len(_PHASE)] != ord("X"))
+        self._one_by_one(text, at, opens, after, ~complete & ~passed_over)
+        times = breaks[np.searchsorted(breaks, header[complete])] + 1
+        self._complete_events(_Rows(text, words, opens[complete], after[complete], times), at)
+
+    def _one_by_one(self, text: bytes, at: int, opens: Ints, after: Ints, rows: Flags) -> None:
+        for row in np.flatnonzero(rows).tolist():
+            try:
+                add_events(text[opens[row] : after[row]], self._builder, self._place(at + int(opens[row])))
+            except ValueError as cause:
+                raise NotLaidOutError from cause
+
+    def _complete_events(self, rows: _Rows, at: int) -> None:
+        words, header = rows.words, rows.opens + len(BEGIN)
+        code, categories, quote = words.names(header + len(_HEADER))
+        start, behind, start_fine, start_whole = words.microseconds(rows.times + len(_TIMES))
+        duration, end, duration_fine, duration_whole = words.microseconds(behind + len(_DURATION))
+        fine = words.is_literal(header, _HEADER) & (code >= 0) & words.is_literal(quote, _NAME)
+        fine &= words.is_literal(rows.times, _TIMES) & words.is_literal(behind, _DURATION) & start_fine & duration_fine
+        fine &= words.is_literal(end, SEPARATOR)
+        self._builder.has_fraction |= bool((fine & ~(start_whole & duration_whole)).any())
+        for number, category in enumerate(categories):
+            chosen = np.flatnonzero(fine & (code == number))
+            if not len(chosen):
+                continue
+            events = _Events(rows.where(chosen), (quote + len(_NAME))[chosen], start[chosen], duration[chosen])
+            role = role_of(category)
+            if role is Role.GPU:
+                fine[chosen] = self._gpu(events, activity_of(category))
+            elif role is Role.CALL:
+                fine[chosen] = self._calls(events)
+            elif role is not Role.OTHER:
+                self._host(events, is_work=role is Role.CPU)
+            self._builder.event_counts[category] += int(fine[chosen].sum())
+        self._one_by_one(rows.text, at, rows.opens, rows.after, ~fine)
+
+    def _gpu(self, events: _Events, activity: Activity) -> Flags:
+        """Add GPU events; say which could be read."""
+        rows = events.rows
+        device, _, has_device = rows.number(_DEVICE)
+        stream, _, has_stream = rows.number(_STREAM)
+        correlation, behind, has_correlation = rows.number(_CORRELATION)
+        fine = has_device & has_stream & has_correlation
+        config = self._configs(events, behind, fine, is_kernel=activity is Activity.KERNEL)
+        self._builder.add_gpu(
+            GpuEvents(
+                events.start_ns[fine],
+                events.duration_ns[fine],
+                np.full(int(fine.sum()), activity, np.int32),
+                config[fine],
+                device[fine],
+                stream[fine],
+                correlation[fine],
+            )
+        )
+        return fine
+
+    def _configs(self, events: _Events, behind: Ints, fine: Flags, *, is_kernel: bool) -> SmallInts:
+        """Give the launch configurations; ``fine`` is cleared where a row has none."""
+        text, find, known = events.rows.text, events.rows.text.find, self._kernels
+        found = np.full(len(fine), -1, np.int32)
+        places = zip(events.names.tolist(), events.rows.times.tolist(), behind.tolist(), strict=True)
+        for row, (name, times, tail) in enumerate(places):
+            end = find(_AFTER_NAME, name, times)
+            if end < 0 or not fine[row]:
+                continue
+            key = text[name:end], text[tail : find(_ARGUMENTS_END, tail)] if is_kernel else b""
+            config = known.get(key)
+            found[row] = self._learn(key, events.rows, row, is_kernel=is_kernel) if config is None else config
+        fine &= found >= 0
+        return found
+
+    def _learn(self, key: tuple[bytes, bytes], rows: _Rows, row: int, *, is_kernel: bool) -> int:
+        try:
+            config = config_of_event(rows.text[rows.opens[row] : rows.after[row]])
+        except ValueError as cause:
+            raise NotLaidOutError from cause
+        number = self._builder.config(config if is_kernel else KernelConfig(config.name))
+        if len(self._kernels) >= _KNOWN_KERNELS:
+            self._kernels.clear()
+        self._kernels[key] = number
+        return number
+
+    def _calls(self, events: _Events) -> Flags:
+        """Add calls of the host; say which could be read."""
+        code, names, _ = events.rows.words.names(events.names)
+        correlation, _, fine = events.rows.number(_CORRELATION)
+        fine &= code >= 0
+        api = np.array([self._builder.api(name) for name in names], np.int32)[code]
+        start, duration = events.start_ns[fine], events.duration_ns[fine]
+        self._builder.add_calls(start, duration, correlation[fine], api[fine])
+        self._builder.add_cpu(start, start + duration)
+        return fine
+
+    def _host(self, events: _Events, *, is_work: bool) -> None:
+        """Add steps and, of what is work, its time."""
+        rows = events.rows
+        is_step = rows.words.is_literal(events.names, _STEP)
+        end_ns = events.start_ns + events.duration_ns
+        for row in np.flatnonzero(is_step).tolist():
+            name = rows.text[events.names[row] : rows.text.find(b'"', events.names[row])].decode("utf-8", "replace")
+            self._builder.add_step(name, int(events.start_ns[row]), int(end_ns[row]))
+        if is_work:
+            self._builder.add_cpu(events.start_ns[~is_step], end_ns[~is_step])
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Events of a text: where each begins and ends, and where its line with the times begins."""
+
+    text: bytes
+    words: Words
+    opens: Ints
+    after: Ints
+    times: Ints
+
+    def where(self, rows: Ints) -> _Rows:
+        return _Rows(self.text, self.words, self.opens[rows], self.after[rows], self.times[rows])
+
+    def number(self, key: bytes) -> tuple[Ints, Ints, Flags]:
+        """Read the whole number of a key; a key cannot stand inside a string, for its quotes would be escaped there."""
+        find, skip = self.text.find, len(key)
+        places = [find(key, since, until) for since, until in zip(self.times.tolist(), self.after.tolist(), strict=True)]
+        at = np.array(places, np.int64)
+        value, behind, readable = self.words.whole(at + skip)
+        return value, behind, readable & (at >= 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Events:
+    """Events of one category, with what their headers and times say; ``names`` are places."""
+
+    rows: _Rows
+    names: Ints
+    start_ns: Ints
+    duration_ns: Ints
+
+
+def _events(words: Words, lines: Ints, size: int) -> tuple[Ints, Ints]:
+    """Give where events begin and end. They follow each other with nothing but a comma and a line break between."""
+    opens = lines[words.is_literal(lines, BEGIN)]
+    closes = lines[words.is_literal(lines, END)]
+    after = closes + len(END)
+    if not len(opens) or len(opens) != len(closes) or opens[0] != 0 or after[-1] != size:
+        raise NotLaidOutError
+    gaps_fine = words.is_literal(after[:-1], SEPARATOR) & (opens[1:] == after[:-1] + len(SEPARATOR))
+    if not gaps_fine.all() or np.any(opens > closes):
+        raise NotLaidOutError
+    return opens, after
