@@ -150,9 +150,7 @@ class Reader:
 
     def _job(self, checked: JobRow, job_key: str) -> Job:
         row, shown = checked.row, checked.shown
-        asked = slurm.resources(row.requested)
-        cpus, nodes = _count("ReqTRES cpu", asked.get("cpu", "")), _count("ReqTRES node", asked.get("node", ""))
-        memory = slurm.size_bytes(asked.get("mem") or row.requested_memory, nodes=nodes, cpus=cpus)
+        asked = slurm.request(row.requested, row.requested_memory)
         is_part_of_array = shown.array_index is not None
         is_part_of_het = shown.het_offset is not None
         command = self._lenient.text("SubmitLine", row.command)
@@ -175,10 +173,10 @@ class Reader:
             image=self._lenient.text("Container", row.container),
             comment=self._lenient.text("Comment", row.comment),
             submit_at=checked.run.submit_at,
-            requested_gpu_count=_requested_gpus(row.requested),
-            requested_cpu_count=cpus,
-            requested_memory_bytes=memory,
-            requested_node_count=nodes,
+            requested_gpu_count=asked.gpu_count,
+            requested_cpu_count=asked.cpu_count,
+            requested_memory_bytes=asked.memory_bytes,
+            requested_node_count=asked.node_count,
             time_limit_seconds=_time_limit_seconds(row.time_limit),
             interactive=True if command and _INTERACTIVE.match(command) else None,
         )
@@ -259,10 +257,6 @@ def _single_node(node_list: str) -> str | None:
 
 def _count(column: str, text: str) -> int | None:
     return whole(column, text) if text else None
-
-
-def _requested_gpus(requested: str) -> float | None:
-    return float(sum(held.count for held in slurm.gpus("ReqTRES", requested))) if requested else None
 
 
 def _time_limit_seconds(text: str) -> float | None:

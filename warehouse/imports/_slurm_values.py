@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from warehouse.contract.model import AttemptState
@@ -45,10 +46,14 @@ LIVE_STATES = frozenset({AttemptState.PENDING, AttemptState.RUNNING})
 _GPU_HASH = "7696487"
 """How old sacct writes the gres ``gpu`` where its name is not configured: the letters g, p, u as one number."""
 
+_CACHED_TEXTS = 1024
+"""Readings of texts that come again and again (states, resources of a partition's jobs) are kept up to this number."""
+
 _STATE = re.compile(r"[A-Z][A-Z_]{1,30}\Z", re.ASCII)
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)([KMGTPE]?)([nc]?)\Z", re.ASCII)
 _SCALE = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4, "P": 1024**5, "E": 1024**6}
 _DURATION = re.compile(r"(?:([0-9]{1,6})-)?(?:([0-9]{1,3}):)?([0-9]{1,3}):([0-9]{2})(?:\.([0-9]{1,9}))?\Z", re.ASCII)
+_MOST_DIGITS = 20
 _JOB_ID = re.compile(
     r"([0-9]{1,20})(?:_([0-9]{1,10})|\+([0-9]{1,6})|(_\[[^\]|.]*\]))?(?:\.([A-Za-z0-9_+-]{1,64}))?\Z", re.ASCII
 )
@@ -80,6 +85,16 @@ class Gpus:
     count: int
 
 
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a job asked for; None: it does not say."""
+
+    gpu_count: float | None
+    cpu_count: int | None
+    node_count: int | None
+    memory_bytes: int | None
+
+
 def job_id(column: str, text: str) -> JobId:
     """Read a job id.
 
@@ -87,6 +102,8 @@ def job_id(column: str, text: str) -> JobId:
         BadRowError: not a job id.
 
     """
+    if len(text) <= _MOST_DIGITS and text.isascii() and text.isdigit():
+        return JobId(text, None, None, is_array_rest=False, step=None)
     match = _JOB_ID.match(text)
     if match is None:
         raise BadRowError("bad job id", f"{column} is {text!r}; expected such as 1234, 1234_5, 1234+1 or 1234.batch")
@@ -94,6 +111,7 @@ def job_id(column: str, text: str) -> JobId:
     return JobId(number, _int(index), _int(offset), rest is not None, step)
 
 
+@lru_cache(maxsize=_CACHED_TEXTS)
 def state(text: str) -> AttemptState:
     """Read a job state; a word that this version does not know is ``UNKNOWN``.
 
@@ -110,6 +128,7 @@ def state(text: str) -> AttemptState:
     return found
 
 
+@lru_cache(maxsize=_CACHED_TEXTS)
 def seconds(text: str) -> float | None:
     """Read ``[days-][hours:]minutes:seconds[.fraction]``; None where it is something else."""
     match = _DURATION.match(text)
@@ -130,11 +149,27 @@ def size_bytes(text: str, *, nodes: int | None = None, cpus: int | None = None) 
     return None if times is None else round(float(amount) * _SCALE[scale] * times)
 
 
-def resources(text: str) -> dict[str, str]:
-    """Split trackable resources such as ``cpu=4,gres/gpu:a100=2,mem=4G``."""
-    return dict(item.split("=", 1) for item in text.split(",") if "=" in item)
+@lru_cache(maxsize=_CACHED_TEXTS)
+def request(text: str, memory: str) -> Request:
+    """Read what a job asked for, ReqTRES and (where that says nothing about memory) ReqMem.
+
+    Raises:
+        BadRowError: a count is negative or no number.
+
+    """
+    asked = _resources(text)
+    cpus, nodes = asked.get("cpu"), asked.get("node")
+    cpu_count = None if cpus is None else whole("ReqTRES cpu", cpus)
+    node_count = None if nodes is None else whole("ReqTRES node", nodes)
+    return Request(
+        gpu_count=float(sum(held.count for held in gpus("ReqTRES", text))) if text else None,
+        cpu_count=cpu_count,
+        node_count=node_count,
+        memory_bytes=size_bytes(asked.get("mem") or memory, nodes=node_count, cpus=cpu_count),
+    )
 
 
+@lru_cache(maxsize=_CACHED_TEXTS)
 def gpus(column: str, text: str) -> tuple[Gpus, ...]:
     """Read the GPUs of a list of trackable resources, by model.
 
@@ -149,7 +184,7 @@ def gpus(column: str, text: str) -> tuple[Gpus, ...]:
         return ()
     total = 0
     typed: dict[str, int] = {}
-    for name, amount in resources(text).items():
+    for name, amount in _resources(text).items():
         if name == "gres/gpu":
             total = whole(f"{column} {name}", amount)
         elif name.startswith("gres/gpu:"):
@@ -157,6 +192,7 @@ def gpus(column: str, text: str) -> tuple[Gpus, ...]:
     return _by_model(typed, total)
 
 
+@lru_cache(maxsize=_CACHED_TEXTS)
 def gpus_of_gres(column: str, text: str) -> tuple[Gpus, ...]:
     """Read the GPUs of the old column AllocGRES: ``gpu:2``, ``gres:gpu:a100:2(IDX:0-1)``, ``gpu:a100``.
 
@@ -179,6 +215,11 @@ def gpus_of_gres(column: str, text: str) -> tuple[Gpus, ...]:
         else:
             untyped += count
     return _by_model(typed, untyped + sum(typed.values()))
+
+
+def _resources(text: str) -> dict[str, str]:
+    """Split trackable resources such as ``cpu=4,gres/gpu:a100=2,mem=4G``."""
+    return dict(item.split("=", 1) for item in text.split(",") if "=" in item)
 
 
 def _by_model(typed: dict[str, int], total: int) -> tuple[Gpus, ...]:

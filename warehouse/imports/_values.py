@@ -18,6 +18,7 @@ MOST_NAME_CHARACTERS = 200
 """The longest name of a user, account, partition, node or cluster. Schedulers allow less."""
 
 _CACHED_TIMES = 1 << 16
+_CACHED_COUNTS = 4096
 _WHOLE = re.compile(r"[0-9]{1,18}\Z", re.ASCII)
 _DATE_AS_NUMBER = re.compile(r"(?:19|20)[0-9]{6}\Z", re.ASCII)
 _CLUSTER = re.compile(r"[\w.-]{1,64}\Z")
@@ -86,6 +87,7 @@ def _zone(name: str) -> tzinfo:
         raise BadUseError(f"no zone {name!r}; expected an IANA name such as Europe/Berlin, or UTC") from cause
 
 
+@lru_cache(maxsize=_CACHED_COUNTS)
 def whole(column: str, text: str) -> int:
     """Read a count from 0 on.
 
