@@ -38,7 +38,10 @@ class NativeLibrary(NamedTuple):
     output: str
 
 
-LIBRARIES = (NativeLibrary("collector/simulate/native", "libnvidia-ml.so.1"),)
+LIBRARIES = (
+    NativeLibrary("collector/simulate/native", "libnvidia-ml.so.1"),
+    NativeLibrary("collector/tracer", "libtrueload_tracer.so"),
+)
 
 
 class NativeBuildError(RuntimeError):
