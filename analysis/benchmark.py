@@ -93,8 +93,8 @@ def bench_document(name: str, result: BenchResult) -> dict[str, object]:
     }
 
 
-def _version(package: str) -> str | None:
+def _version(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:
-        return None
+        return "not installed"
