@@ -32,6 +32,7 @@ def basis(document: Row) -> None:
     rung = text(document, "rung")
     meaning = RUNG_MEANINGS.get(rung or "")
     said = [
+        "GPU-hours",
         f"{clock(text(document, 'since'))} to {clock(text(document, 'until'))}",
         f"busy = {rung_word(rung)}" + (f" ({meaning})" if meaning else ""),
         f"coverage {percent(number(document, 'coverage_ratio'))} of the allocated time",
@@ -61,6 +62,10 @@ def account_metrics(document: Row, *, capacity: bool = False) -> None:
         percent(number(document, "used_ratio")),
         help="used / (used + held idle): of the time that is known",
     )
+    identity = "Held idle = no process + with process + gaps."
+    if capacity:
+        identity += " Capacity = allocated + unallocated + down + unreported."
+    st.caption(identity)
     parts = (NO_PROCESS, WITH_PROCESS, GAPS, *((UNALLOCATED, DOWN, UNREPORTED) if capacity else (FAILED,)))
     for column, piece in zip(st.columns(6), parts, strict=False):
         of = seconds(document, "capacity") if piece in (UNALLOCATED, DOWN, UNREPORTED) else allocated

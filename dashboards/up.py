@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,14 +95,16 @@ def run(
         pages = None if plan.pages_port is None else _pages(plan, plan.pages_port, settings)
         if pages is not None:
             supervisor.start(pages)  # it loads while the demo tells its past
+        began = time.monotonic()
         if plan.with_agent:
             say("starting the agent of this machine")
             supervisor.start(_agent(plan, port))
         if plan.with_demo:
             _start_demo(supervisor, plan, port, say)
         if pages is None:
-            say(f"collecting for {settings[ONCE_SECONDS]:g} s")
-            supervisor.watch(settings[ONCE_SECONDS])
+            left = began + settings[ONCE_SECONDS] - time.monotonic()
+            say(f"collecting for {max(left, 0.0):.0f} s more")
+            supervisor.watch(left)
         else:
             say("waiting for the pages")
             supervisor.await_ready(pages)

@@ -23,7 +23,7 @@ from warehouse.client import Document
 from warehouse.contract.errors import BadUseError
 from warehouse.contract.units import SECONDS_PER_HOUR, ratio
 
-GROUPS = (("user", "user"), ("account", "account"), ("gpu_model", "GPU model"))
+GROUPS = (("by_user", "user"), ("by_account", "account"), ("by_gpu_model", "GPU model"))
 LONGEST_NAME = 60
 LONGEST_WORDS = 400
 CONFIDENCE = {
@@ -68,15 +68,16 @@ def _code(value: str) -> str:
 
 def digest(document: Row, limits: Limits) -> Digest:
     """Put the document of a week into words and drawings."""
-    fleet, waste = part(document, "fleet"), part(document, "waste")
+    waste = part(document, "waste")
+    fleet = {**part(document, "fleet"), "before": {"gpu_seconds": waste.get("previous_gpu_seconds")}}
     found = _recommendations(document)
-    trend = rows(document, "trend")
+    trend = rows(waste, "trend")
     return Digest(
         week=text(document, "week") or ABSENT,
         period=f"{clock(text(document, 'since'))} to {clock(text(document, 'until'))}",
         zone=text(document, "zone") or "UTC",
         audience=text(document, "audience") or "operator",
-        basis=_basis(document, fleet),
+        basis=_basis(document),
         headline=_headline(fleet),
         figures=_figures(fleet),
         bar=_bar(fleet),
@@ -116,8 +117,8 @@ def _recommendations(document: Row) -> list[Row]:
     return rows(document, "recommendations") or rows(part(document, "recommendations"), "recommendations")
 
 
-def _basis(document: Row, fleet: Row) -> str:
-    rung = text(document, "rung") or text(fleet, "rung")
+def _basis(document: Row) -> str:
+    rung = text(document, "rung")
     meaning = account.RUNG_MEANINGS.get(rung or "")
     return f"week in {text(document, 'zone') or 'UTC'} · busy = {rung_word(rung)}" + (
         f" ({meaning})" if meaning else ""
@@ -132,11 +133,16 @@ def _headline(fleet: Row) -> str:
     if idle is None:
         return f"{gpu_hours(allocated)} were allocated. How much of them was used is not known: accounting alone."
     share = percent(number(fleet, "used_ratio"), 0)
-    moved = _moved(number(fleet, "used_ratio"), number(before, "used_ratio"))
+    moved = _moved(number(fleet, "used_ratio"), _used_ratio(before))
     return (
         f"{gpu_hours(allocated)} were allocated; of the time that is known, {share} was used{moved}. "
         f"{gpu_hours(idle)} were held idle."
     )
+
+
+def _used_ratio(row: Row) -> float | None:
+    used, idle = seconds(row, "used"), seconds(row, "held_idle")
+    return None if used is None or idle is None else ratio(used, used + idle)
 
 
 def _moved(now: float | None, before: float | None) -> str:
@@ -200,9 +206,16 @@ def _sentence(words: str) -> str:
 
 
 def _account_cells(row: Row) -> list[str]:
-    keys = ("held_idle", "no_process", "with_process", "gaps", "used", "allocated")
+    keys = ("no_process", "with_process", "gaps", "used", "allocated")
     hours = [gpu_hours(seconds(row, key), unit=False) for key in keys]
-    return [*hours, percent(number(row, "used_ratio")), percent(number(row, "coverage_ratio"))]
+    return [_idle_cell(row), *hours, percent(number(row, "used_ratio")), percent(number(row, "coverage_ratio"))]
+
+
+def _idle_cell(row: Row) -> str:
+    """Give what was held idle, with its change against the week before where that is known."""
+    idle = seconds(row, "held_idle")
+    moved = change(idle, number(part(row, "previous_gpu_seconds"), "held_idle"))
+    return gpu_hours(idle, unit=False) + ("" if moved == ABSENT else f" ({moved})")
 
 
 def _group(waste: Row, key: str, word: str, limit: int) -> Section:
@@ -214,7 +227,7 @@ def _group(waste: Row, key: str, word: str, limit: int) -> Section:
         headings=(word, *ACCOUNT_HEADINGS),
         lines=[_account_line(item, ceiling) for item in shown],
         left_out=len(items) - len(shown),
-        note="GPU-hours, most held idle first.",
+        note="GPU-hours, most held idle first; in brackets the change against last week.",
     )
 
 
@@ -261,7 +274,7 @@ def _families(document: Row, limit: int) -> Section | None:
 
 
 def _trend(weeks: Sequence[Row]) -> Markup:
-    ticks = [(text(week, "key") or text(week, "week") or "")[-3:] for week in weeks]
+    ticks = [(text(week, "week") or "")[-3:] for week in weeks]
     lines = [
         svg.Line(piece.word, [_in_hours(seconds(week, piece.key)) for week in weeks], piece.colour) for piece in _TREND
     ]
@@ -276,7 +289,7 @@ def _in_hours(value: float | None) -> float | None:
 def _trend_table(weeks: Sequence[Row]) -> Section | None:
     if not weeks:
         return None
-    lines = [Line(text(week, "key") or text(week, "week") or ABSENT, _account_cells(week), Markup()) for week in weeks]
+    lines = [Line(text(week, "week") or ABSENT, _account_cells(week), Markup()) for week in weeks]
     return Section("By week", ("week", *ACCOUNT_HEADINGS), lines, note="GPU-hours.")
 
 
@@ -302,18 +315,20 @@ def _models(models: Sequence[Row], limit: int) -> Section | None:
 
 def _coverage(document: Row, fleet: Row) -> list[tuple[str, str]]:
     known = part(document, "coverage")
-    ratio_known = number(known, "coverage_ratio")
-    ratio_known = number(fleet, "coverage_ratio") if ratio_known is None else ratio_known
     return [
-        ("rung that counts as busy", rung_word(text(document, "rung") or text(fleet, "rung"))),
-        ("coverage: share of the allocated time with data", percent(ratio_known)),
+        ("rung that counts as busy", rung_word(text(document, "rung"))),
+        ("coverage: share of the allocated time with data", percent(number(known, "coverage_ratio"))),
+        ("of that, where the source does not tell its coverage", gpu_hours(number(known, "assumed_gpu_seconds"))),
         ("unknown: allocated without data or owner of data", gpu_hours(seconds(fleet, "unknown"))),
         ("unreported: capacity that no inventory told of", gpu_hours(seconds(fleet, "unreported"))),
+        ("devices, and of them lost at the end", _devices(fleet)),
     ]
+
+
+def _devices(fleet: Row) -> str:
+    return f"{count(number(fleet, 'device_count'))}, {count(number(fleet, 'lost_device_count'))}"
 
 
 def _outcomes(document: Row) -> list[str]:
-    told = texts(part(document, "outcomes"), "reasons") or [
-        said for key in ("reason", "note") if (said := text(part(document, "outcomes"), key))
-    ]
-    return told or ["Nothing is known yet: advice is not followed up in this version."]
+    reason = text(part(document, "outcomes"), "reason")
+    return [reason or "Nothing is known yet of what became of advice."]

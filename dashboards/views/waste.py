@@ -19,6 +19,7 @@ GROUPINGS = {
     "week": "week",
     "job": "job",
 }
+MOST_JOBS = "10000"
 CHARTED = 15
 """Bars in the chart: what fits on a screen; the table below has all rows."""
 
@@ -57,7 +58,7 @@ def _choose_grouping() -> str:
 
 
 def _columns(grouping: str) -> list[Column]:
-    columns = [table.words(GROUPINGS[grouping].capitalize(), "what the row is about", "key")]
+    columns = [table.words(_heading(grouping), "what the row is about", "key")]
     if grouping == "job":
         columns.append(Column("Page", "the page of the job", lambda row: table.job_address(text(row, "key")), "link"))
         columns.append(table.words("Name", "as its owner called it", "name"))
@@ -67,10 +68,15 @@ def _columns(grouping: str) -> list[Column]:
     return [*columns, *table.account_columns()]
 
 
+def _heading(grouping: str) -> str:
+    word = GROUPINGS[grouping]
+    return word[0].upper() + word[1:]
+
+
 def _drill(context: PageContext, grouping: str, ranked: list[Row]) -> None:
     """Draw the jobs of one row."""
     keys = [key for row in ranked if (key := text(row, "key"))]
-    st.subheader("Its jobs")
+    st.subheader(f"Jobs of one {GROUPINGS[grouping]}")
     chosen = st.selectbox(
         f"Jobs of which {GROUPINGS[grouping]}",
         keys,
@@ -80,7 +86,7 @@ def _drill(context: PageContext, grouping: str, ranked: list[Row]) -> None:
     )
     if chosen is None:
         return
-    jobs = rows(context.answer("jobs", **{grouping: chosen}), "jobs")
+    jobs = [row for row in rows(context.answer("jobs", limit=MOST_JOBS), "jobs") if text(row, grouping) == chosen]
     if not jobs:
         st.caption("No jobs with GPU time in this period.")
         return

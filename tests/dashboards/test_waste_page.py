@@ -49,8 +49,10 @@ def test_by_job_each_row_leads_to_the_page_of_its_job(show: Any, documents: dict
 def test_a_row_opens_into_its_jobs(show: Any, client: Any) -> None:
     test = show("waste")
     test.selectbox[0].select("amy").run(timeout=60)
-    assert client.asked_with("jobs") == [{"user": "amy"}]
+    assert client.asked_with("jobs") == [{"limit": "10000"}]
     assert list(test.dataframe[1].value["Job"]) == ["demo/3#0"]
+    test.selectbox[0].select("ben").run(timeout=60)
+    assert len(test.dataframe) == 1
 
 
 def test_an_empty_store_says_what_to_do_next(show: Any, written: Any, documents: dict[str, Any]) -> None:

@@ -120,7 +120,7 @@ def test_a_week_without_anything_is_still_a_report() -> None:
 
 def test_three_thousand_users_stay_below_what_mail_programs_cut(document: dict[str, Any]) -> None:
     for key, items in document["waste"].items():
-        if isinstance(items, list):
+        if key.startswith("by_"):
             document["waste"][key] = [copy.deepcopy(items[0]) | {"key": f"{HOSTILE} {index}"} for index in range(3000)]
     family = document["families"]["families"][0]
     family["members"] = [f"demo/{index}#0" for index in range(3000)]
