@@ -192,5 +192,5 @@ class Aggregator:
         digits = 4 if metric.highest == 1.0 else 2
         columns = {metric.name: round(total.weighted / total.covered_seconds, digits)}
         if metric.keeps_max:
-            columns[f"{metric.name}_max"] = round(total.highest, digits)
+            columns[f"{metric.name}_max"] = round(float(total.highest), digits)
         return columns

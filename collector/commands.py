@@ -10,19 +10,25 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import click
 
 from collector import settings as names
 from warehouse.contract import wire
-from warehouse.contract.errors import UnreachableError
 from warehouse.contract.settings import Settings
 
 if TYPE_CHECKING:
     from types import FrameType
 
     from warehouse.contract.model import Record
+
+
+HISTORY_AT_A_TIME: Final = 6
+"""Batches of the past under way together: the server stores what arrives together in one transaction."""
+
+HISTORY_GZIP_LEVEL: Final = 1
+"""The fastest: the past goes over the loopback address, once."""
 
 
 class Root(Protocol):
@@ -126,23 +132,27 @@ def demo_command() -> None:
 def history_command(root: Root, data: Path, server: str, token_file: Path) -> None:
     """Tell the past of the demo cluster to the server: two weeks, or what was missed since. Then end."""
     from collector.running import endpoint
-    from collector.ship import Poster
+    from collector.ship import ParallelSender
     from collector.simulate.demo import DemoFolder, tell_history
     from collector.simulate.scenario import load_scenario
 
     _log_to_stderr()
     settings = _override(root.settings(), "--server", server_url=server, token_file=str(token_file))
-    poster = Poster(endpoint(settings))
+    begin = time.monotonic()
     with _stop_on_signals() as stop:
+        sender = ParallelSender(endpoint(settings), stop, HISTORY_AT_A_TIME)
 
         def send(batch: wire.Batch) -> None:
-            # The fastest level: the past goes over the loopback address once.
-            if poster.post_until_taken(wire.encode(batch, level=1), stop) is None:
-                raise UnreachableError("told to stop before all of the past was sent; the next start goes on")
+            sender.send(wire.encode(batch, HISTORY_GZIP_LEVEL))
+            if batch.sequence == 0:
+                sender.settle()  # the jobs are there before the first sample of them
 
-        begin = time.monotonic()
-        samples = tell_history(DemoFolder(data), load_scenario(), time.time(), send)
-        click.echo(f"{samples} samples of the past sent in {time.monotonic() - begin:.1f} s")
+        try:
+            samples = tell_history(DemoFolder(data), load_scenario(), time.time(), send, sender.settle)
+        finally:
+            stop.set()
+            sender.close()
+    click.echo(f"{samples} samples of the past sent in {time.monotonic() - begin:.1f} s")
 
 
 @demo_command.command("play")

@@ -144,8 +144,8 @@ class Driver:
         return self.guarded(device, key, lambda: getattr(self.nvml, name)(device.handle, *arguments))
 
     def guarded(self, device: KnownDevice, key: tuple[str, str, tuple[Any, ...]], function: Callable[[], Any]) -> Any:
-        """Run a call that needs more than a handle under the same rules."""
-        if key in self._unsupported:
+        """Run a call that takes more than a handle and plain values, under the same rules."""
+        if device.lost or key in self._unsupported:
             return None
         nvml = self.nvml
         try:

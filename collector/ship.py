@@ -9,6 +9,7 @@ import json
 import logging
 import random
 import threading
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -67,10 +68,11 @@ class Endpoint:
 class Poster:
     """Posts encoded batches to one server over a connection that is kept."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        """Prepare; nothing is connected yet."""
+    def __init__(self, endpoint: Endpoint, connections: int = 1) -> None:
+        """Prepare for so many posts at a time; nothing is connected yet."""
         self.endpoint: Final = endpoint
-        self._pool = urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(endpoint.timeout_seconds), maxsize=1)
+        timeout = urllib3.Timeout(endpoint.timeout_seconds)
+        self._pool = urllib3.PoolManager(retries=False, timeout=timeout, maxsize=connections, block=True)
 
     def post(self, body: bytes) -> Answer:
         """Post one batch.
@@ -166,6 +168,47 @@ class Backoff:
         if self._failures:
             LOG.info("%s answers again", self._endpoint.url)
         self._failures, self._said = 0, None
+
+
+class ParallelSender:
+    """Sends batches that need not arrive in order, several at a time: a server stores what arrives together at once."""
+
+    def __init__(self, endpoint: Endpoint, stop: threading.Event, at_a_time: int) -> None:
+        """Send until ``stop``, so many at a time, and hold no more than twice as many."""
+        self._poster = Poster(endpoint, connections=at_a_time)
+        self._stop = stop
+        self._pool = ThreadPoolExecutor(at_a_time, thread_name_prefix="sender")
+        self._room = threading.Semaphore(2 * at_a_time)
+        self._sent: list[Future[None]] = []
+
+    def send(self, body: bytes) -> None:
+        """Have a batch sent; waits while too many are under way."""
+        self._room.acquire()
+        self._sent.append(self._pool.submit(self._send, body))
+
+    def settle(self) -> None:
+        """Wait until the server has all batches.
+
+        Raises:
+            BatchRefusedError: the server will never take one of them.
+            UnreachableError: told to stop before.
+
+        """
+        sent, self._sent = self._sent, []
+        for future in sent:
+            future.result()
+
+    def close(self) -> None:
+        """Send nothing more."""
+        self._pool.shutdown(cancel_futures=True)
+        self._poster.close()
+
+    def _send(self, body: bytes) -> None:
+        try:
+            if self._poster.post_until_taken(body, self._stop) is None:
+                raise UnreachableError("told to stop before everything was sent; the next start goes on")
+        finally:
+            self._room.release()
 
 
 class Shipper:

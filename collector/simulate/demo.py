@@ -109,13 +109,23 @@ def spans_to_tell(folder: DemoFolder, scenario: Scenario, now: float) -> list[Sp
     return [*unfinished, *(span for span in whole if span[1] - span[0] >= LEAST_GAP_SECONDS)]
 
 
-def tell_history(folder: DemoFolder, scenario: Scenario, now: float, send: Callable[[wire.Batch], None]) -> int:
-    """Tell all of the past that was not told yet; gives the number of samples."""
+def tell_history(
+    folder: DemoFolder,
+    scenario: Scenario,
+    now: float,
+    send: Callable[[wire.Batch], None],
+    settle: Callable[[], None] = lambda: None,
+) -> int:
+    """Tell all of the past that was not told yet; gives the number of samples.
+
+    ``send`` may return before the receiver has the batch; ``settle`` returns when it has all of them.
+    """
     start_at = folder.epoch_at() - scenario.history_minutes * MINUTE_SECONDS
     samples = 0
     for span in spans_to_tell(folder, scenario, now):
         folder.note("begun", [*(other for other in folder.spans("begun") if other != span), span])
         samples += write_history(scenario, start_at, span[0], span[1], send)
+        settle()
         folder.note("told", [*folder.spans("told"), span])
     return samples
 

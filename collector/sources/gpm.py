@@ -64,7 +64,8 @@ class GpmReader:
                 return None
             self._pairs[device.uuid] = self._allocate()
         pair = self._pairs[device.uuid]
-        if driver.call(device, "nvmlGpmSampleGet", pair.newer) is None:
+        take = (device.uuid, "nvmlGpmSampleGet", ())
+        if driver.guarded(device, take, lambda: driver.nvml.nvmlGpmSampleGet(device.handle, pair.newer)) is None:
             pair.filled = False
             return None
         values: dict[str, float] = {}
