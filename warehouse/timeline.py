@@ -7,7 +7,7 @@ would not do: at the size of an instant of today its steps are 0.25 microseconds
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from typing import TypeAlias
 
@@ -33,7 +33,7 @@ class Activity(IntEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spans:
-    """Disjoint half-open intervals, sorted: the array form of ``warehouse.contract.intervals``, for millions of rows."""
+    """Disjoint half-open intervals, sorted: ``warehouse.contract.intervals`` as arrays, for millions of rows."""
 
     start_ns: Ints
     end_ns: Ints
@@ -192,10 +192,8 @@ class Timeline:
 
 def concatenate(parts: Sequence[GpuEvents]) -> GpuEvents:
     """Put columns after each other, and order the rows by their start."""
-    none = GpuEvents(
-        *(np.empty(0, kind) for kind in (np.int64, np.int64, np.int32, np.int32, np.int64, np.int64, np.int64))
-    )
-    every = [none, *parts]
-    columns = [np.concatenate([getattr(part, name) for part in every]) for name in GpuEvents.__dataclass_fields__]
+    wide, narrow = np.empty(0, np.int64), np.empty(0, np.int32)
+    every = [GpuEvents(wide, wide, narrow, narrow, wide, wide, wide), *parts]
+    columns = [np.concatenate([getattr(part, item.name) for part in every]) for item in fields(GpuEvents)]
     joined = GpuEvents(*columns)
     return joined.where(np.argsort(joined.start_ns, kind="stable"))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
+from decimal import ROUND_HALF_EVEN, Decimal
 from enum import Enum
 from typing import Any
 
@@ -29,6 +31,7 @@ _STEP_PREFIX = "ProfilerStep"
 _PENDING_CPU_INTERVALS = 1 << 20
 """So many intervals of the host wait to be merged: 16 MiB. Nested operators merge into their outermost one."""
 
+_DECIMAL = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,2})?\Z")
 _CPU_CATEGORIES = {"cpu_op", "operator", "python_function", "python"}
 _GPU_ACTIVITIES = {
     "kernel": Activity.KERNEL,
@@ -51,7 +54,7 @@ class Role(Enum):
 
 
 def role_of(category: str) -> Role:
-    """Sort a category; those of the profilers before 2022 (``Kernel``, ``Runtime``) included, unknown ones are OTHER."""
+    """Sort a category, those of profilers before 2022 (``Kernel``, ``Runtime``) included; unknown ones are OTHER."""
     word = category.lower()
     if word in _GPU_ACTIVITIES:
         return Role.GPU
@@ -228,21 +231,20 @@ class Builder:
 
 
 def nanoseconds(key: str, microseconds: object) -> tuple[int, bool]:
-    """Give exact nanoseconds for a whole number or the text of a decimal one, and whether it was whole.
+    """Give nanoseconds for a whole number or the text of a decimal one, and whether it was whole.
+
+    Three decimals are exact. What is finer (a program that copied the file through doubles) is rounded.
 
     Raises:
-        ValueError: neither, or finer than a nanosecond.
+        ValueError: neither, or too large for a clock.
 
     """
     if isinstance(microseconds, int) and not isinstance(microseconds, bool):
         return _in_range(key, microseconds * 1000), True
-    if isinstance(microseconds, str):
-        whole, _, fraction = microseconds.partition(".")
-        digits = fraction.rstrip("0")
-        if whole.removeprefix("-").isdecimal() and whole.isascii() and len(digits) <= 3 and f"{digits}0".isdecimal():
-            size = int(whole.removeprefix("-")) * 1000 + int(digits.ljust(3, "0"))
-            return _in_range(key, -size if whole.startswith("-") else size), False
-    raise ValueError(f"{key} is {microseconds!r}; expected microseconds with at most three decimals")
+    if isinstance(microseconds, str) and _DECIMAL.match(microseconds):
+        exact = Decimal(microseconds).scaleb(3)
+        return _in_range(key, int(exact.to_integral_value(ROUND_HALF_EVEN))), False
+    raise ValueError(f"{key} is {microseconds!r}; expected microseconds, such as 12.345")
 
 
 def config_of(name: str, args: dict[str, Any]) -> KernelConfig:
@@ -275,10 +277,11 @@ def _correlation(args: dict[str, Any]) -> int:
 
 
 def _three(value: object) -> tuple[int, int, int] | None:
-    if not isinstance(value, list) or len(value) != 3:
-        return None
-    x, y, z = (_whole(part) for part in value)
-    return None if x is None or y is None or z is None else (x, y, z)
+    match value:
+        case [int(x), int(y), int(z)]:
+            return x, y, z
+        case _:
+            return None
 
 
 def _device_names(value: object) -> dict[int, str]:

@@ -12,10 +12,11 @@ import re
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import orjson
 
 from warehouse.imports._kineto_builder import Builder, config_of
-from warehouse.timeline import Ints, KernelConfig
+from warehouse.timeline import Flags, Ints, KernelConfig
 
 EVENTS_KEY = re.compile(rb'(?<!\\)"traceEvents"\s*:\s*\[')
 _FRACTION = re.compile(rb'(?<!\\)"(ts|dur)"\s*:\s*(-?[0-9]+(?=[.eE])[0-9.eE+-]+)')
@@ -61,7 +62,7 @@ def config_of_event(text: bytes) -> KernelConfig:
     """
     event = parse(text)
     if not isinstance(event, dict) or not isinstance(event.get("args"), dict):
-        raise ValueError("no event with arguments")
+        raise ValueError("no event with arguments")  # noqa: TRY004 - what is wrong is the text
     return config_of(str(event.get("name", "")), event["args"])
 
 
@@ -87,7 +88,7 @@ def whole_events(text: bytes) -> tuple[int, int | None]:
     return (int(places[closed[-1]]) + 1 if len(closed) else 0), None
 
 
-def _is_escaped(places: Ints, marks: np.ndarray[Any, np.dtype[np.uint8]]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _is_escaped(places: Ints, marks: npt.NDArray[np.uint8]) -> Flags:
     """Say which marks stand behind an odd number of backslashes; backslashes themselves are said to be escaped."""
     is_backslash = marks == ord("\\")
     follows = np.concatenate(([False], (places[1:] == places[:-1] + 1) & is_backslash[:-1]))
@@ -95,4 +96,5 @@ def _is_escaped(places: Ints, marks: np.ndarray[Any, np.dtype[np.uint8]]) -> np.
     begins = np.where(is_backslash & ~follows, np.arange(len(places)), 0)
     begin = np.maximum.accumulate(begins)
     behind = np.arange(len(places)) - begin
-    return is_backslash | (follows & (behind % 2 == 1))
+    escaped: Flags = is_backslash | (follows & (behind % 2 == 1))
+    return escaped

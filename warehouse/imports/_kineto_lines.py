@@ -1,8 +1,8 @@
 """The profiler's own layout, read line by line, many events at once.
 
-libkineto writes one event over several lines: `  {`, a header with category and name, a line with ``ts`` and ``dur``, its
-arguments, and `  },`. A line break cannot stand inside a JSON string, so lines are sure landmarks. What does not look
-as expected is handed over event by event to the reader of any JSON; a text that is not laid out so is not read here.
+libkineto writes one event over several lines: `  {`, a header with category and name, a line with ``ts`` and ``dur``,
+its arguments, and `  },`. A line break cannot stand inside a JSON string, so lines are sure landmarks. What does not
+look as expected is handed over event by event to the reader of any JSON; a text not laid out so is not read here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from warehouse.imports._kineto_builder import Builder, Role, activity_of, role_of
 from warehouse.imports._kineto_json import add_events, config_of_event
-from warehouse.imports._kineto_words import Words
+from warehouse.imports._kineto_words import LONG_NAME_BYTES, SHORT_NAME_BYTES, Words
 from warehouse.timeline import Activity, Flags, GpuEvents, Ints, KernelConfig, SmallInts
 
 if TYPE_CHECKING:
@@ -34,7 +34,9 @@ _STEP = b"ProfilerStep"
 _CORRELATION = b'"correlation": '
 _STREAM = b'"stream": '
 _DEVICE = b'"device": '
-_ARGUMENTS_END = b"\n    }"
+_GUESSES = 16
+"""After so many different distances rows are not alike, and searching them one by one costs less."""
+
 _KNOWN_KERNELS = 1 << 16
 """Texts of launch configurations that are remembered; many of them vary in details that we do not keep."""
 
@@ -65,8 +67,9 @@ class LineReader:
         complete = words.is_literal(header, _COMPLETE)
         passed_over = words.is_literal(header, _PHASE) & (words.octets[header + len(_PHASE)] != ord("X"))
         self._one_by_one(text, at, opens, after, ~complete & ~passed_over)
-        times = breaks[np.searchsorted(breaks, header[complete])] + 1
-        self._complete_events(_Rows(text, words, opens[complete], after[complete], times), at)
+        header_ends = np.searchsorted(breaks, header[complete])
+        times, anchors = breaks[header_ends] + 1, breaks[header_ends + 1]
+        self._complete_events(_Rows(text, words, opens[complete], after[complete], times, anchors), at)
 
     def _one_by_one(self, text: bytes, at: int, opens: Ints, after: Ints, rows: Flags) -> None:
         for row in np.flatnonzero(rows).tolist():
@@ -77,7 +80,7 @@ class LineReader:
 
     def _complete_events(self, rows: _Rows, at: int) -> None:
         words, header = rows.words, rows.opens + len(BEGIN)
-        code, categories, quote = words.names(header + len(_HEADER))
+        code, categories, quote = words.names(header + len(_HEADER), SHORT_NAME_BYTES)
         start, behind, start_fine, start_whole = words.microseconds(rows.times + len(_TIMES))
         duration, end, duration_fine, duration_whole = words.microseconds(behind + len(_DURATION))
         fine = words.is_literal(header, _HEADER) & (code >= 0) & words.is_literal(quote, _NAME)
@@ -122,16 +125,16 @@ class LineReader:
 
     def _configs(self, events: _Events, behind: Ints, fine: Flags, *, is_kernel: bool) -> SmallInts:
         """Give the launch configurations; ``fine`` is cleared where a row has none."""
-        text, find, known = events.rows.text, events.rows.text.find, self._kernels
+        rows, text, known = events.rows, events.rows.text, self._kernels
+        ends = rows.find(_AFTER_NAME, events.names, rows.times)
+        fine &= ends >= 0
         found = np.full(len(fine), -1, np.int32)
-        places = zip(events.names.tolist(), events.rows.times.tolist(), behind.tolist(), strict=True)
-        for row, (name, times, tail) in enumerate(places):
-            end = find(_AFTER_NAME, name, times)
-            if end < 0 or not fine[row]:
-                continue
-            key = text[name:end], text[tail : find(_ARGUMENTS_END, tail)] if is_kernel else b""
+        chosen = np.flatnonzero(fine)
+        columns = (chosen, events.names[chosen], ends[chosen], behind[chosen], rows.after[chosen])
+        for row, name, end, tail, after in zip(*(column.tolist() for column in columns), strict=True):
+            key = text[name:end], text[tail:after] if is_kernel else b""
             config = known.get(key)
-            found[row] = self._learn(key, events.rows, row, is_kernel=is_kernel) if config is None else config
+            found[row] = self._learn(key, rows, row, is_kernel=is_kernel) if config is None else config
         fine &= found >= 0
         return found
 
@@ -148,7 +151,7 @@ class LineReader:
 
     def _calls(self, events: _Events) -> Flags:
         """Add calls of the host; say which could be read."""
-        code, names, _ = events.rows.words.names(events.names)
+        code, names, _ = events.rows.words.names(events.names, LONG_NAME_BYTES)
         correlation, _, fine = events.rows.number(_CORRELATION)
         fine &= code >= 0
         api = np.array([self._builder.api(name) for name in names], np.int32)[code]
@@ -171,24 +174,47 @@ class LineReader:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Events of a text: where each begins and ends, and where its line with the times begins."""
+    """Events of a text: where each begins and ends, and where its line with the times begins and ends (the anchor)."""
 
     text: bytes
     words: Words
     opens: Ints
     after: Ints
     times: Ints
+    anchors: Ints
 
     def where(self, rows: Ints) -> _Rows:
-        return _Rows(self.text, self.words, self.opens[rows], self.after[rows], self.times[rows])
+        columns = (self.opens, self.after, self.times, self.anchors)
+        return _Rows(self.text, self.words, *(column[rows] for column in columns))
 
     def number(self, key: bytes) -> tuple[Ints, Ints, Flags]:
         """Read the whole number of a key; a key cannot stand inside a string, for its quotes would be escaped there."""
-        find, skip = self.text.find, len(key)
-        places = [find(key, since, until) for since, until in zip(self.times.tolist(), self.after.tolist(), strict=True)]
-        at = np.array(places, np.int64)
-        value, behind, readable = self.words.whole(at + skip)
+        at = self.find(key, self.times, self.after)
+        value, behind, readable = self.words.whole(np.maximum(at, 0) + len(key))
         return value, behind, readable & (at >= 0)
+
+    def find(self, key: bytes, since: Ints, until: Ints) -> Ints:
+        """Find a key in every row, -1 where it is not there.
+
+        Rows are alike: where one has the key, most have it at the same distance from the end of their line of times.
+        So one row is searched, all others are looked at there, and only what is left is searched on.
+        """
+        places = np.full(len(since), -1, np.int64)
+        left = np.arange(len(since))
+        for _ in range(_GUESSES):
+            if not len(left):
+                return places
+            place = self.text.find(key, int(since[left[0]]), int(until[left[0]]))
+            guess = self.anchors[left] + (place - int(self.anchors[left[0]]))
+            hit = (guess >= since[left]) & (guess < until[left])
+            hit &= self.words.is_literal(np.where(hit, guess, 0), key)
+            hit[0] = True
+            places[left[hit]] = guess[hit] if place >= 0 else -1
+            left = left[~hit]
+        spans = zip(left.tolist(), since[left].tolist(), until[left].tolist(), strict=True)
+        for row, first, last in spans:
+            places[row] = self.text.find(key, first, last)
+        return places
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,19 +15,25 @@ from warehouse.timeline import Flags, Ints, SmallInts
 
 Words_: TypeAlias = npt.NDArray[np.uint64]
 
-PAD_BYTES = 64
+PAD_BYTES = 128
 """Zeros behind the text, so that a word can be loaded at its very end."""
 
 _WORD_BYTES = 8
 _NUMBER_BYTES = 24
-_NAME_BYTES = 24
+SHORT_NAME_BYTES = 24
+LONG_NAME_BYTES = 64
+"""Windows for two kinds of names: categories, and functions of the runtime, the longest of which have 54 letters."""
+
 _MAX_MICROSECONDS = (1 << 62) // 1000
 """What is larger does not fit as nanoseconds; no clock stands there before the year 2116."""
 
 _QUOTE, _BACKSLASH, _DOT, _ZERO = b'"\\.0'
+_LARGEST_DIGIT = 9
+_DECIMALS = 3
 _POWERS = 10 ** np.arange(9, dtype=np.uint64)
 _KEEP = np.array([(1 << 8 * count) - 1 for count in range(9)], dtype=np.uint64)
-_MIX = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], dtype=np.uint64)
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+"""An odd number without pattern (the golden ratio in 64 bits): names become numbers by multiplying with it."""
 
 
 class Words:
@@ -43,8 +49,9 @@ class Words:
     def is_literal(self, at: Ints, literal: bytes) -> Flags:
         """Say where the text goes on with ``literal``."""
         if len(literal) < _WORD_BYTES:
-            return (self._words[at] & _KEEP[len(literal)]) == _word(literal)
-        same = self._words[at] == _word(literal[:_WORD_BYTES])
+            short: Flags = (self._words[at] & _KEEP[len(literal)]) == _word(literal)
+            return short
+        same: Flags = self._words[at] == _word(literal[:_WORD_BYTES])
         for offset in range(_WORD_BYTES, len(literal), _WORD_BYTES):
             first = min(offset, len(literal) - _WORD_BYTES)
             same &= self._words[at + first] == _word(literal[first : first + _WORD_BYTES])
@@ -53,7 +60,7 @@ class Words:
     def whole(self, at: Ints) -> tuple[Ints, Ints, Flags]:
         """Read whole numbers without a sign: values, the places behind them, and where there was one."""
         octets = self._window(at, _NUMBER_BYTES)
-        count = (octets - np.uint8(_ZERO) > 9).argmax(axis=1)
+        count = _count_digits(octets)
         readable = (count > 0) & (count <= 2 * _WORD_BYTES)
         words = octets.view("<u8")
         first = np.minimum(count, _WORD_BYTES)
@@ -70,29 +77,31 @@ class Words:
         rows = np.flatnonzero(~is_whole & readable)
         if len(rows):
             octets = self._window(behind[rows] + 1, _WORD_BYTES)
-            count = (octets - np.uint8(_ZERO) > 9).argmax(axis=1)
-            good = (count > 0) & (count <= 3)
+            count = _count_digits(octets)
+            good = (count > 0) & (count <= _DECIMALS)
             count = np.where(good, count, 0)
-            nanoseconds[rows] += (_digits(octets.view("<u8")[:, 0], count) * _POWERS[3 - count]).astype(np.int64)
+            nanoseconds[rows] += (_digits(octets.view("<u8")[:, 0], count) * _POWERS[_DECIMALS - count]).astype(
+                np.int64
+            )
             behind[rows] += 1 + count
             readable[rows] &= good
         return nanoseconds, behind, readable, is_whole
 
-    def names(self, at: Ints) -> tuple[SmallInts, list[str], Ints]:
+    def names(self, at: Ints, size: int) -> tuple[SmallInts, list[str], Ints]:
         """Read short texts up to their closing quote: a number for each, the texts, and the places of the quotes.
 
-        The number is -1 where the text is longer than 23 bytes or holds an escape.
+        The number is -1 where the text does not end within ``size`` bytes or holds an escape.
         """
-        octets = self._window(at, _NAME_BYTES)
+        octets = self._window(at, size)
         ends = (octets == _QUOTE) | (octets == _BACKSLASH)
         count = ends.argmax(axis=1)
         quote = at + count
         readable = ends.any(axis=1) & (self.octets[quote] == _QUOTE)
         words = octets.view("<u8").copy()
         mixed = np.zeros(len(at), np.uint64)
-        for place in range(_NAME_BYTES // _WORD_BYTES):
+        for place in range(size // _WORD_BYTES):
             kept = words[:, place] & _KEEP[np.clip(count - place * _WORD_BYTES, 0, _WORD_BYTES)]
-            mixed ^= (kept + _MIX[place]) * _MIX[place]
+            mixed = (mixed ^ kept) * _MIX
             mixed ^= mixed >> np.uint64(29)
         _, first, codes = np.unique(mixed, return_index=True, return_inverse=True)
         texts = [self._text[at[row] : quote[row]].decode("utf-8", "replace") for row in first]
@@ -103,6 +112,11 @@ class Words:
         for place in range(size // _WORD_BYTES):
             words[:, place] = self._words[at + place * _WORD_BYTES]
         return words.view(np.uint8)
+
+
+def _count_digits(octets: npt.NDArray[np.uint8]) -> Ints:
+    """Count the digits at the begin of each row; 0 also where nothing else stands there."""
+    return (octets - np.uint8(_ZERO) > _LARGEST_DIGIT).argmax(axis=1)
 
 
 def _word(eight: bytes) -> np.uint64:
