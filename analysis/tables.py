@@ -16,7 +16,7 @@ from warehouse.contract.metrics import Rung
 from warehouse.contract.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from warehouse.client import Document
 
@@ -112,17 +112,26 @@ def families_table(document: Document) -> RenderableType:
 
 def recommend_text(document: Document) -> RenderableType:
     """Show the advice, best first, then what was refused and why."""
+    alike: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for one in _rows(document, "recommendations"):
+        alike.setdefault((one["remedy"], one["title"]), []).append(one)
     parts: list[RenderableType] = []
-    for number, one in enumerate(_rows(document, "recommendations")[:MOST_ROWS], start=1):
-        parts += [*_advice(number, one), Text("")]
+    for number, same in enumerate(list(alike.values())[:MOST_ROWS], start=1):
+        parts += [*_advice(number, same[0]), *_repeated(same[1:]), Text("")]
     if not parts:
         parts.append(Text("No change would give back enough GPU time to be worth advice."))
-    return Group(
-        *parts,
-        *_more(document, "recommendations"),
-        *_refusals(document),
-        Text(f"Window: {document['since']} to {document['until']}."),
-    )
+    left_out = len(alike) - MOST_ROWS
+    if left_out > 0:
+        parts.append(Text(f"… and {left_out:,} more; --json has all of them."))
+    return Group(*parts, *_refusals(document), Text(f"Window: {document['since']} to {document['until']}."))
+
+
+def _repeated(others: Sequence[Mapping[str, Any]]) -> Iterable[RenderableType]:
+    """Say in one line that the same holds for more subjects, such as the notebook of every night."""
+    if others:
+        savings = [one["saving_gpu_seconds"]["likely"] or one["saving_gpu_seconds"]["high"] for one in others]
+        each = f"{hours(min(savings))} to {hours(max(savings))} GPU-hours each"
+        yield Text(f"   the same on {len(others)} more, {each}; --json lists them")
 
 
 def _advice(number: int, one: Mapping[str, Any]) -> Iterable[RenderableType]:

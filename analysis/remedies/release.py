@@ -161,7 +161,7 @@ def _action(case: Case, idle: Sequence[Idle], grace: float) -> str:
 
 
 def _hours(seconds: float | None) -> str:
-    return "unknown" if seconds is None else f"{seconds / SECONDS_PER_HOUR:.1f}"
+    return "unknown" if seconds is None else f"{seconds / SECONDS_PER_HOUR:,.1f}"
 
 
 REMEDY = Remedy(

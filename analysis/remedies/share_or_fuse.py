@@ -171,7 +171,7 @@ echo quit | nvidia-cuda-mps-control
 
 
 def _hours(seconds: float | None) -> str:
-    return "unknown" if seconds is None else f"{seconds / SECONDS_PER_HOUR:.1f}"
+    return "unknown" if seconds is None else f"{seconds / SECONDS_PER_HOUR:,.1f}"
 
 
 REMEDY = Remedy(

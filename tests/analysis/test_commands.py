@@ -62,6 +62,7 @@ ADVICE = {
 }
 BOUND = {
     **ADVICE,
+    "title": "Run repeats on fewer cards",
     "saving_gpu_seconds": {"low": 0.0, "likely": None, "high": 30 * HOUR},
     "money": {"low": None, "likely": None, "high": None, "currency": None},
 }
@@ -210,6 +211,14 @@ def test_recommend_shows_range_money_action_and_bounds() -> None:
     assert "would have saved at most 30.0 GPU-hours; modelled" in shown
     assert "scancel 1" in shown
     assert "instead of, not beside: r-2" in shown
+
+
+def test_the_same_advice_on_more_subjects_is_one_line() -> None:
+    nights = [{**ADVICE, "recommendation_id": f"r-{night}"} for night in range(3)]
+    nights[2] = {**nights[2], "saving_gpu_seconds": {"low": 0.0, "likely": HOUR, "high": HOUR}}
+    shown = invoke("recommend", stub=Stub({"recommend": {**RECOMMEND, "recommendations": nights}})).stdout
+    assert shown.count("scancel 1") == 1
+    assert "the same on 2 more, 1.0 to 2.0 GPU-hours each; --json lists them" in shown
 
 
 def test_equal_refusals_are_one_line_with_their_count() -> None:
