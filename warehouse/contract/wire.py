@@ -12,6 +12,7 @@ import json
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from warehouse.contract import model
 from warehouse.contract.errors import BadInputError
@@ -62,10 +63,12 @@ def from_records(records: Iterable[model.Record | model.ProcessSample]) -> dict[
     by_kind: dict[type[model.Record | model.ProcessSample], list[model.Record | model.ProcessSample]] = {}
     for record in records:
         by_kind.setdefault(type(record), []).append(record)
-    return {
-        kind.TABLE: Table(len(rows), {name: [getattr(row, name) for row in rows] for name in model.columns(kind)})
-        for kind, rows in by_kind.items()
-    }
+    return {kind.TABLE: _turned(model.columns(kind), rows) for kind, rows in by_kind.items()}
+
+
+def _turned(names: tuple[str, ...], rows: Sequence[object]) -> Table:
+    values = zip(*map(attrgetter(*names), rows), strict=True)
+    return Table(len(rows), {name: list(column) for name, column in zip(names, values, strict=True)})
 
 
 def encode(batch: Batch, level: int = 6) -> bytes:
