@@ -138,13 +138,10 @@ def _allocations(tables: Tables, window: Window) -> Any:
     attempt = tables.attempt.select(
         "attempt_key", "job_key", "state", "node_count", attempt_start="start_at", attempt_end="end_at"
     )
-    job = tables.job.select("job_key", "submit_at", *JOB_WORDS)
-    allocation = tables.allocation.filter(tables.allocation.gpu_count > 0)
-    joined = (
-        allocation.left_join(attempt, "attempt_key", rname="attempt_{name}_right")
-        .left_join(job, "job_key", rname="job_{name}_right")
-        .left_join(device, "device_uuid", rname="device_{name}_right")
-    )
+    job = tables.job.select("job_key", *JOB_WORDS)
+    allocation = tables.allocation.filter(tables.allocation.gpu_count > 0).drop("source", "certainty")
+    joined = allocation.left_join(attempt, "attempt_key").drop("attempt_key_right").left_join(job, "job_key")
+    joined = joined.drop("job_key_right").left_join(device, "device_uuid")
     end = ibis.coalesce(joined.end_at, joined.attempt_end)
     if window.until_at is not None:
         joined = joined.filter(joined.start_at < timestamp(window.until_at))
@@ -169,7 +166,6 @@ def _allocations(tables: Tables, window: Window) -> Any:
         end_at=seconds(end),
         attempt_start_at=seconds(joined.attempt_start),
         attempt_end_at=seconds(joined.attempt_end),
-        submit_at=seconds(joined.submit_at),
         allocation_key=joined.allocation_key,
     ).order_by("start_at", "allocation_key")
 
