@@ -23,7 +23,7 @@ def request_for(data_root: Path) -> BenchRequest:
 
 def test_an_absent_source_is_named_and_has_no_bars(tmp_path: Path) -> None:
     result = waste.run(request_for(tmp_path))
-    assert result.bars == []
+    assert not result.bars
     assert any("not below" in gap for gap in result.not_shown)
 
 
@@ -49,3 +49,4 @@ def test_waste_of_measured_jobs_meets_the_published_figures(real_request: BenchR
     result = waste.run(real_request)
     assert [bar.name for bar in result.bars if not bar.holds] == []
     assert len(result.bars) == 4
+    assert list(result.figures) == ["clustercockpit_nhr"]
