@@ -7,7 +7,7 @@ would not do: at the size of an instant of today its steps are 0.25 microseconds
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from enum import IntEnum
 from typing import TypeAlias
 
@@ -136,11 +136,15 @@ class Calls:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One iteration that the program announced to the profiler, such as ``ProfilerStep#5``."""
+    """One iteration that the program announced to the profiler, such as ``ProfilerStep#5``.
+
+    ``on_gpu``: not the stretch of the host, but the one from the first to the last of its work on a device.
+    """
 
     name: str
     start_ns: int
     end_ns: int
+    on_gpu: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +179,8 @@ class Timeline:
     event_counts: Mapping[str, int]
     refused: tuple[Refused, ...]
     labels: Mapping[str, str]
-    has_fraction: bool
-    """Some instant of the file was not a whole microsecond."""
-
-    def only(self, rows: Flags | Ints) -> Timeline:
-        """Give the same timeline with some rows of the GPU's columns."""
-        return replace(self, gpu=self.gpu.where(rows))
+    has_decimals: bool
+    """Instants of the file were written with decimals, not as whole microseconds."""
 
     def window(self) -> tuple[int, int] | None:
         """Give from where to where kernels, copies and fills ran; None without any."""

@@ -27,7 +27,13 @@ from warehouse.timeline import (
 )
 
 NO_STREAM = -1
+GPU_NOTE = "gpu_user_annotation"
+"""The category of stretches on a device; ``user_annotation`` is that of the host's."""
+
 _STEP_PREFIX = "ProfilerStep"
+_EARLIEST_EPOCH_NS = 10**18
+"""September 2001: a clock that stands higher counts from the epoch, for no machine is up for 31 years."""
+
 _PENDING_CPU_INTERVALS = 1 << 20
 """So many intervals of the host wait to be merged: 16 MiB. Nested operators merge into their outermost one."""
 
@@ -62,7 +68,7 @@ def role_of(category: str) -> Role:
         return Role.CPU
     if word.endswith(("runtime", "driver")):
         return Role.CALL
-    return Role.NOTE if word == "user_annotation" else Role.OTHER
+    return Role.NOTE if word in {"user_annotation", GPU_NOTE} else Role.OTHER
 
 
 def activity_of(category: str) -> Activity:
@@ -82,7 +88,7 @@ class Builder:
 
     def __init__(self) -> None:
         self.event_counts: Counter[str] = Counter()
-        self.has_fraction = False
+        self.has_decimals = False
         self._configs: dict[KernelConfig, int] = {}
         self._apis: dict[str, int] = {}
         self._gpu: list[GpuEvents] = []
@@ -145,20 +151,21 @@ class Builder:
         if role is Role.OTHER:
             return
         try:
-            start = self._nanoseconds(event, "ts")
-            duration = self._nanoseconds(event, "dur")
+            start, is_whole = nanoseconds("ts", event.get("ts"))
+            duration, _ = nanoseconds("dur", event.get("dur"))
         except ValueError as cause:
             self.refuse("bad time", place, str(cause))
             return
         if duration < 0:
             self.refuse("negative duration", place, f"dur is {event['dur']}; expected 0 or more microseconds")
             return
+        self.has_decimals |= not is_whole
         self._add_row(event, role, start, duration)
 
-    def add_step(self, name: str, start_ns: int, end_ns: int) -> None:
+    def add_step(self, step: Step) -> None:
         """Add an annotation if it announces an iteration."""
-        if name.startswith(_STEP_PREFIX):
-            self._steps.append(Step(name, start_ns, end_ns))
+        if step.name.startswith(_STEP_PREFIX):
+            self._steps.append(step)
 
     def _add_row(self, event: dict[str, Any], role: Role, start: int, duration: int) -> None:
         given = event.get("args")
@@ -171,18 +178,13 @@ class Builder:
             stream = _first_whole(args.get("stream"), NO_STREAM)
             self._gpu_rows.append((start, duration, activity, config, device, stream, _correlation(args)))
         elif name.startswith(_STEP_PREFIX):
-            self.add_step(name, start, start + duration)
+            self.add_step(Step(name, start, start + duration, on_gpu=event["cat"].lower() == GPU_NOTE))
         elif role is not Role.NOTE:
             self._cpu_rows.append((start, start + duration))
             if role is Role.CALL:
                 self._call_rows.append((start, duration, _correlation(args), self.api(name)))
         if len(self._cpu_rows) + len(self._gpu_rows) >= _PENDING_CPU_INTERVALS // 8:
             self._pack_rows()
-
-    def _nanoseconds(self, event: dict[str, Any], key: str) -> int:
-        value, is_whole = nanoseconds(key, event.get(key))
-        self.has_fraction |= not is_whole
-        return value
 
     # --------------------------------------------------------------------------------------------------------- the end
 
@@ -192,24 +194,25 @@ class Builder:
         calls = [np.concatenate([part[at] for part in self._calls]) for at in range(4)] if self._calls else []
         empty = np.empty(0, np.int64)
         start, duration, correlation, api = calls or [empty, empty, empty, np.empty(0, np.int32)]
+        gpu, cpu = concatenate(self._gpu), self._merge_cpu()
         info = head.get("distributedInfo")
         distributed = info if isinstance(info, dict) else {}
         return Timeline(
             rank=_whole(distributed.get("rank")),
             world_size=_whole(distributed.get("world_size")),
-            clock_zero_ns=_whole(head.get("baseTimeNanoseconds")),
+            clock_zero_ns=_clock_zero(head, gpu, cpu),
             device_names=_device_names(head.get("deviceProperties")),
-            gpu=concatenate(self._gpu),
+            gpu=gpu,
             configs=tuple(self._configs),
             calls=Calls(start, duration, correlation, api.astype(np.int32), tuple(self._apis)),
-            cpu=self._merge_cpu(),
+            cpu=cpu,
             steps=tuple(sorted(self._steps, key=lambda step: step.start_ns)),
             event_counts=dict(self.event_counts),
             refused=tuple(
                 Refused(reason, tally.count, tally.place, tally.detail) for reason, tally in self._refused.items()
             ),
             labels={key: value for key, value in head.items() if isinstance(value, str)},
-            has_fraction=self.has_fraction,
+            has_decimals=self.has_decimals,
         )
 
     def _merge_cpu(self) -> Spans:
@@ -282,6 +285,14 @@ def _three(value: object) -> tuple[int, int, int] | None:
             return x, y, z
         case _:
             return None
+
+
+def _clock_zero(head: dict[str, Any], gpu: GpuEvents, cpu: Spans) -> int | None:
+    """Say when the clock began: profilers since 2024 tell it, those before counted from the epoch."""
+    if (told := _whole(head.get("baseTimeNanoseconds"))) is not None:
+        return told
+    instants = [column[0] for column in (gpu.start_ns, cpu.start_ns) if len(column)]
+    return 0 if instants and min(instants) >= _EARLIEST_EPOCH_NS else None
 
 
 def _device_names(value: object) -> dict[int, str]:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warehouse.imports._kineto_builder import Builder, Role, activity_of, role_of
+from warehouse.imports._kineto_builder import GPU_NOTE, Builder, Role, activity_of, role_of
 from warehouse.imports._kineto_json import add_events, config_of_event
 from warehouse.imports._kineto_words import LONG_NAME_BYTES, SHORT_NAME_BYTES, Words
-from warehouse.timeline import Activity, Flags, GpuEvents, Ints, KernelConfig, SmallInts
+from warehouse.timeline import Activity, Flags, GpuEvents, Ints, KernelConfig, SmallInts, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,12 +81,12 @@ class LineReader:
     def _complete_events(self, rows: _Rows, at: int) -> None:
         words, header = rows.words, rows.opens + len(BEGIN)
         code, categories, quote = words.names(header + len(_HEADER), SHORT_NAME_BYTES)
-        start, behind, start_fine, start_whole = words.microseconds(rows.times + len(_TIMES))
-        duration, end, duration_fine, duration_whole = words.microseconds(behind + len(_DURATION))
+        start, behind, start_fine, is_whole = words.microseconds(rows.times + len(_TIMES))
+        duration, end, duration_fine, _ = words.microseconds(behind + len(_DURATION))
         fine = words.is_literal(header, _HEADER) & (code >= 0) & words.is_literal(quote, _NAME)
         fine &= words.is_literal(rows.times, _TIMES) & words.is_literal(behind, _DURATION) & start_fine & duration_fine
         fine &= words.is_literal(end, SEPARATOR)
-        self._builder.has_fraction |= bool((fine & ~(start_whole & duration_whole)).any())
+        self._builder.has_decimals |= bool((fine & ~is_whole).any())
         for number, category in enumerate(categories):
             chosen = np.flatnonzero(fine & (code == number))
             if not len(chosen):
@@ -98,7 +98,7 @@ class LineReader:
             elif role is Role.CALL:
                 fine[chosen] = self._calls(events)
             elif role is not Role.OTHER:
-                self._host(events, is_work=role is Role.CPU)
+                self._host(events, is_work=role is Role.CPU, on_gpu=category.lower() == GPU_NOTE)
             self._builder.event_counts[category] += int(fine[chosen].sum())
         self._one_by_one(rows.text, at, rows.opens, rows.after, ~fine)
 
@@ -160,14 +160,14 @@ class LineReader:
         self._builder.add_cpu(start, start + duration)
         return fine
 
-    def _host(self, events: _Events, *, is_work: bool) -> None:
+    def _host(self, events: _Events, *, is_work: bool, on_gpu: bool) -> None:
         """Add steps and, of what is work, its time."""
         rows = events.rows
         is_step = rows.words.is_literal(events.names, _STEP)
         end_ns = events.start_ns + events.duration_ns
         for row in np.flatnonzero(is_step).tolist():
             name = rows.text[events.names[row] : rows.text.find(b'"', events.names[row])].decode("utf-8", "replace")
-            self._builder.add_step(name, int(events.start_ns[row]), int(end_ns[row]))
+            self._builder.add_step(Step(name, int(events.start_ns[row]), int(end_ns[row]), on_gpu))
         if is_work:
             self._builder.add_cpu(events.start_ns[~is_step], end_ns[~is_step])
 

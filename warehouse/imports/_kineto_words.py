@@ -116,7 +116,8 @@ class Words:
 
 def _count_digits(octets: npt.NDArray[np.uint8]) -> Ints:
     """Count the digits at the begin of each row; 0 also where nothing else stands there."""
-    return (octets - np.uint8(_ZERO) > _LARGEST_DIGIT).argmax(axis=1)
+    count: Ints = (octets - np.uint8(_ZERO) > _LARGEST_DIGIT).argmax(axis=1)
+    return count
 
 
 def _word(eight: bytes) -> np.uint64:
