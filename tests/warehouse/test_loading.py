@@ -114,6 +114,7 @@ BAD_FILES = {
         b"gpu_count,start_at,end_at,gpu_count\n1,1,2,1\n",
         "{path}, line 1: column gpu_count comes twice",
     ),
+    "a header that is no CSV": (b'"a"\rb,c\n', "{path}, line 1: expected a header; not CSV"),
     "no text at all": (
         b"x" * (1 << 22),
         "{path}, line 1: longer than 1048576 bytes; expected lines of text",

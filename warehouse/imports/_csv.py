@@ -43,7 +43,10 @@ def open_csv(path: Path, required: Collection[str], consumed: Callable[[int], No
         if not text.strip():
             continue
         delimiter = max(_DELIMITERS, key=text.count)
-        names = tuple(name.strip() for name in _fields(text, delimiter))
+        try:
+            names = tuple(name.strip() for name in _fields(text, delimiter))
+        except csv.Error as cause:
+            raise BadInputError(str(path), f"line {line}", f"expected a header; not CSV ({cause})") from cause
         missing = [name for name in required if name not in names]
         if missing:
             detail = f"expected a header with {', '.join(required)}; found no {', '.join(missing)}"
