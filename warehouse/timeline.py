@@ -182,12 +182,28 @@ class Timeline:
     has_decimals: bool
     """Instants of the file were written with decimals, not as whole microseconds."""
 
+    def kernels(self) -> GpuEvents:
+        """Give the kernels."""
+        return self.gpu.of(Activity.KERNEL)
+
+    def copies(self) -> GpuEvents:
+        """Give copies and fills, the work of copy engines."""
+        return self.gpu.of(Activity.MEMCPY, Activity.MEMSET)
+
+    def work(self) -> GpuEvents:
+        """Give kernels, copies and fills; waits are no work."""
+        return self.gpu.of(Activity.KERNEL, Activity.MEMCPY, Activity.MEMSET)
+
+    def busy(self) -> Spans:
+        """Give the time in which a kernel, a copy or a fill ran."""
+        return self.work().union()
+
     def window(self) -> tuple[int, int] | None:
-        """Give from where to where kernels, copies and fills ran; None without any."""
-        worked = self.gpu.of(Activity.KERNEL, Activity.MEMCPY, Activity.MEMSET)
-        if not len(worked):
+        """Give from where to where a device worked; None when it did not, or nobody looked."""
+        work = self.work()
+        if not len(work):
             return None
-        return int(worked.start_ns.min()), int(worked.end_ns.max())
+        return int(work.start_ns.min()), int(work.end_ns.max())
 
 
 def concatenate(parts: Sequence[GpuEvents]) -> GpuEvents:
