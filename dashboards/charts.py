@@ -18,6 +18,7 @@ from dashboards.units import instant
 from warehouse.contract.units import SECONDS_PER_HOUR
 
 _LABEL_LENGTH = 28
+_TITLE_LENGTH = 70
 _BAR_HEIGHT = 26
 _FRAME_HEIGHT = 110
 _GAP_OF_CADENCES = 2.5
@@ -70,7 +71,7 @@ def account_over_time(items: Sequence[Row], parts: Sequence[Part]) -> go.Figure:
     return _framed(figure)
 
 
-def savings(items: Sequence[Row]) -> go.Figure:
+def savings(items: Sequence[Row], titles: Sequence[str]) -> go.Figure:
     """Give the range of each recommendation, low to high, with a mark at the likely value, in GPU-hours."""
     places = list(range(len(items)))
     figure = go.Figure()
@@ -99,7 +100,7 @@ def savings(items: Sequence[Row]) -> go.Figure:
     )
     figure.update_layout(height=_FRAME_HEIGHT + (_BAR_HEIGHT + 6) * len(items))
     figure.update_xaxes(title="GPU-hours that the same work would have saved", rangemode="tozero")
-    names = [label(text(item, "title"), 46) for item in items]
+    names = [label(title, _TITLE_LENGTH) for title in titles]
     figure.update_yaxes(tickvals=places, ticktext=names, autorange="reversed")
     return _framed(figure)
 

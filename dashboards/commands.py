@@ -12,10 +12,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dashboards.document import Row, number, part, rows, text
+from dashboards.advice import alike
+from dashboards.document import Row, rows
 from dashboards.settings import PAGES_PORT, REPORT_TOP_FINDINGS, REPORT_TOP_ROWS, TOP_FINDINGS
-from dashboards.text import plain
-from dashboards.units import bounds
 from warehouse.contract.errors import BadUseError, TrueloadError
 from warehouse.options import data_option, json_option, pass_composition
 
@@ -96,7 +95,7 @@ def _ask(composition: Composition, data: Path, question: str, parameters: dict[s
 
 
 def _print_findings(document: Row, top: int) -> None:
-    found = rows(document, "recommendations")[:top]
+    found = alike(rows(document, "recommendations"))[:top]
     console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=WIDE)
     if not found:
         console.print("No findings yet: nothing was held idle that a change would give back.")
@@ -104,13 +103,8 @@ def _print_findings(document: Row, top: int) -> None:
     table = Table("", "finding", "would have saved", title="Top findings", title_justify="left")
     table.columns[2].justify = "right"
     for place, one in enumerate(found, start=1):
-        table.add_row(str(place), Text(plain(text(one, "title"), 200)), _saving(one))
+        table.add_row(str(place), Text(one.title), one.saving)
     console.print(table)
-
-
-def _saving(one: Row) -> str:
-    saving = part(one, "saving_gpu_seconds")
-    return bounds(number(saving, "low"), number(saving, "likely"), number(saving, "high"))
 
 
 @click.group("report")

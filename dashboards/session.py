@@ -9,11 +9,13 @@ from pathlib import Path
 
 import streamlit as st
 
+from analysis.window import weeks_between, zone_of
 from dashboards.account import RUNG_WORDS
-from dashboards.document import rows, text
+from dashboards.document import text
 from dashboards.page import Page, PageContext, pages
 from dashboards.settings import CACHE_ENTRIES, CACHE_SECONDS
 from dashboards.text import markdown
+from dashboards.units import instant
 from warehouse.client import Client, Document, find_server
 from warehouse.contract.errors import NotFoundError, StoreError, TrueloadError, UnreachableError
 from warehouse.contract.metrics import Rung
@@ -118,10 +120,8 @@ def _choose_period() -> dict[str, str]:
         week = st.selectbox(
             "Week", _weeks(), index=None, key="week", bind="query-params", placeholder="all, or as dated below"
         )
-        since = st.date_input("From (UTC)", None, key="since", bind="query-params", disabled=week is not None)
-        until = st.date_input(
-            "To, not included (UTC)", None, key="until", bind="query-params", disabled=week is not None
-        )
+        since = st.date_input("From", None, key="since", bind="query-params", disabled=week is not None)
+        until = st.date_input("To, not included", None, key="until", bind="query-params", disabled=week is not None)
         rung = st.selectbox(
             "Busy by",
             [str(rung) for rung in Rung],
@@ -137,10 +137,16 @@ def _choose_period() -> dict[str, str]:
 
 
 def _weeks() -> list[str]:
-    """Give the weeks that have data, newest first; none when the data cannot be reached, which the page itself says."""
+    """Give the weeks between the first and the last of the data, newest first.
+
+    None when the data cannot be reached, which the page itself says.
+    """
     try:
-        return sorted(
-            (key for row in rows(ask("waste", {"by": "week"}), "rows") if (key := text(row, "key"))), reverse=True
-        )
+        known = ask("waste", {})
+        zone = zone_of(text(known, "zone") or "UTC")
     except TrueloadError:
         return []
+    since, until = instant(text(known, "since")), instant(text(known, "until"))
+    if since is None or until is None:
+        return []
+    return [name for name, _ in reversed(weeks_between(since.timestamp(), until.timestamp(), zone))]

@@ -18,6 +18,7 @@ from dashboards.units import ABSENT, count
 from warehouse.contract.units import BYTES_PER_GIB, SECONDS_PER_HOUR
 
 Read = Callable[[Row], object]
+LONGEST_CELL = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +26,14 @@ class Column:
     """One column: its heading, what it means, how to read it from a row, and its kind.
 
     Kinds: ``text``, ``count``, ``hours`` (read in seconds), ``percent`` (read as a ratio), ``gib`` (read in bytes),
-    ``time`` (read as ISO 8601) and ``link`` (read as an address within the pages).
+    ``time`` (read as ISO 8601) and ``link`` (read as an address within the pages). ``wide`` gives long text room.
     """
 
     heading: str
     meaning: str
     read: Read
     kind: str = "text"
+    wide: bool = False
 
 
 def show(items: Sequence[Row], columns: Sequence[Column], key: str) -> None:
@@ -49,9 +51,9 @@ def show(items: Sequence[Row], columns: Sequence[Column], key: str) -> None:
         st.caption(f"The first {count(cap)} of {count(len(items))} rows; narrow the period to see the others.")
 
 
-def words(heading: str, meaning: str, key: str, kind: str = "text") -> Column:
+def words(heading: str, meaning: str, key: str, kind: str = "text", *, wide: bool = False) -> Column:
     """Give a column of text, instants or addresses read by key."""
-    return Column(heading, meaning, lambda row: text(row, key), kind)
+    return Column(heading, meaning, lambda row: text(row, key), kind, wide)
 
 
 def figures(heading: str, meaning: str, key: str, kind: str = "count") -> Column:
@@ -98,7 +100,7 @@ def _cell(column: Column, item: Row) -> object:
         return pd.Timestamp(str(value))
     if column.kind in _SCALES and isinstance(value, (int, float)):
         return value * _SCALES[column.kind]
-    return plain(str(value)) if column.kind == "text" else value
+    return plain(str(value), LONGEST_CELL) if column.kind == "text" else value
 
 
 _SCALES = {"hours": 1 / SECONDS_PER_HOUR, "percent": 100.0, "gib": 1 / BYTES_PER_GIB, "count": 1.0}
@@ -116,4 +118,4 @@ def _config(column: Column) -> ColumnConfig:
         return config.NumberColumn(column.heading, help=column.meaning, format="%.1f %%")
     if column.kind in _SCALES:
         return config.NumberColumn(column.heading, help=column.meaning, format="%.1f")
-    return config.TextColumn(column.heading, help=column.meaning)
+    return config.TextColumn(column.heading, help=column.meaning, width="large" if column.wide else None)

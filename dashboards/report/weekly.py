@@ -14,16 +14,20 @@ from markupsafe import Markup
 
 from dashboards import account
 from dashboards.account import Part, rung_word
+from dashboards.advice import Advice, alike, subject_words
 from dashboards.document import Row, number, part, rows, seconds, text, texts
 from dashboards.report import svg
 from dashboards.report.digest import Digest, Figure, Finding, Limits, Line, Section
 from dashboards.text import markdown_file, plain
-from dashboards.units import ABSENT, bounds, change, clock, count, gpu_hours, money, percent, points
+from dashboards.units import ABSENT, change, clock, count, gpu_hours, money, percent, points
 from warehouse.client import Document
 from warehouse.contract.errors import BadUseError
 from warehouse.contract.units import SECONDS_PER_HOUR, ratio
 
 GROUPS = (("by_user", "user"), ("by_account", "account"), ("by_gpu_model", "GPU model"))
+COMPARABLE_RATIO = 0.9
+"""A week is compared with one that has at least this share of its capacity in the data: an eighth of a week is no
+trend."""
 LONGEST_NAME = 60
 LONGEST_WORDS = 400
 CONFIDENCE = {
@@ -69,8 +73,8 @@ def _code(value: str) -> str:
 def digest(document: Row, limits: Limits) -> Digest:
     """Put the document of a week into words and drawings."""
     waste = part(document, "waste")
-    fleet = {**part(document, "fleet"), "before": {"gpu_seconds": waste.get("previous_gpu_seconds")}}
-    found = _recommendations(document)
+    fleet = {**part(document, "fleet"), "before": _before(document)}
+    found = alike(rows(part(document, "recommendations"), "recommendations"))
     trend = rows(waste, "trend")
     return Digest(
         week=text(document, "week") or ABSENT,
@@ -81,9 +85,13 @@ def digest(document: Row, limits: Limits) -> Digest:
         headline=_headline(fleet),
         figures=_figures(fleet),
         bar=_bar(fleet),
-        findings=_findings(found, limits.findings),
+        findings=_findings(found[: limits.findings]),
         findings_left_out=max(0, len(found) - limits.findings),
-        groups=[_group(waste, key, word, limits.rows) for key, word in GROUPS if rows(waste, key)],
+        groups=[
+            _group(waste, key, word, limits.rows, compared=bool(fleet["before"]))
+            for key, word in GROUPS
+            if rows(waste, key)
+        ],
         families=_families(part(document, "families"), limits.rows),
         trend=_trend(trend),
         trend_words=[(piece.word, piece.colour) for piece in _TREND],
@@ -104,6 +112,16 @@ def digest(document: Row, limits: Limits) -> Digest:
     )
 
 
+def _before(document: Row) -> Row:
+    """Give the account of the week before; nothing where the data cover too little of it to compare with."""
+    previous = part(part(document, "waste"), "previous_gpu_seconds")
+    here = seconds(part(document, "fleet"), "capacity")
+    there = number(previous, "capacity")
+    if here is not None and there is not None and there < COMPARABLE_RATIO * here:
+        return {}
+    return {"gpu_seconds": previous}
+
+
 _TREND = (account.USED, account.HELD_IDLE, account.UNKNOWN)
 _IDLE = (account.NO_PROCESS, account.WITH_PROCESS, account.GAPS)
 
@@ -111,10 +129,6 @@ _IDLE = (account.NO_PROCESS, account.WITH_PROCESS, account.GAPS)
 def _parts(fleet: Row) -> Sequence[Part]:
     idle = _IDLE if seconds(fleet, "gaps") is not None else (account.HELD_IDLE,)
     return (account.USED, *reversed(idle), account.UNKNOWN, account.UNALLOCATED, account.DOWN, account.UNREPORTED)
-
-
-def _recommendations(document: Row) -> list[Row]:
-    return rows(document, "recommendations") or rows(part(document, "recommendations"), "recommendations")
 
 
 def _basis(document: Row) -> str:
@@ -173,29 +187,30 @@ def _bar(row: Row) -> Markup:
     return Markup(svg.stacked_bar(shares, label))  # noqa: S704 - our own drawing, its words escaped
 
 
-def _findings(found: Sequence[Row], limit: int) -> list[Finding]:
-    savings = [part(item, "saving_gpu_seconds") for item in found[:limit]]
-    ceiling = max((number(saving, "high") or 0.0 for saving in savings), default=0.0)
-    return [_finding(item, saving, ceiling) for item, saving in zip(found, savings, strict=False)]
+def _findings(found: Sequence[Advice]) -> list[Finding]:
+    ceiling = max((number(part(one.first, "saving_gpu_seconds"), "high") or 0.0 for one in found), default=0.0)
+    return [_finding(one, ceiling) for one in found]
 
 
-def _finding(item: Row, saving: Row, ceiling: float) -> Finding:
+def _finding(one: Advice, ceiling: float) -> Finding:
+    item = one.first
+    saving, cost = part(item, "saving_gpu_seconds"), part(item, "money")
     low, likely, high = (number(saving, key) for key in ("low", "likely", "high"))
-    said = bounds(low, likely, high)
-    cost = part(item, "money")
     likely_cost = number(cost, "likely")
-    confidence = CONFIDENCE.get(text(item, "confidence") or "", "")
     how = text(item, "how")
-    drawn = svg.range_bar(svg.Range(low or 0.0, likely, high or 0.0), ceiling, account.USED.colour, f"saving {said}")
+    confidence = CONFIDENCE.get(text(item, "confidence") or "", "") + (f" {_sentence(how)}" if how else "")
+    drawn = svg.range_bar(
+        svg.Range(low or 0.0, likely, high or 0.0), ceiling, account.USED.colour, f"saving {one.saving}"
+    )
     return Finding(
-        title=plain(text(item, "title"), LONGEST_WORDS),
-        saving=said,
+        title=one.title,
+        saving=one.saving,
         cost="" if likely_cost is None else f"about {money(likely_cost, text(cost, 'currency'))}",
-        confidence=confidence + (f" {_sentence(how)}" if how else "") + f" Busy by {rung_word(text(item, 'rung'))}.",
+        confidence=f"{confidence} Busy by {rung_word(text(item, 'rung'))}.",
         action=text(item, "action") or ABSENT,
         evidence=[plain(words, LONGEST_WORDS) for words in texts(item, "evidence")[:3]],
         risks=[plain(words, LONGEST_WORDS) for words in texts(item, "risks")[:3]],
-        identity=plain(text(item, "recommendation_id")),
+        identity=f"{plain(text(item, 'recommendation_id'))}, {plain(subject_words(item))}",
         drawing=Markup(drawn),  # noqa: S704 - our own drawing, its words escaped
     )
 
@@ -218,8 +233,8 @@ def _idle_cell(row: Row) -> str:
     return gpu_hours(idle, unit=False) + ("" if moved == ABSENT else f" ({moved})")
 
 
-def _group(waste: Row, key: str, word: str, limit: int) -> Section:
-    items = rows(waste, key)
+def _group(waste: Row, key: str, word: str, limit: int, *, compared: bool) -> Section:
+    items = [item if compared else {**item, "previous_gpu_seconds": None} for item in rows(waste, key)]
     shown = items[:limit]
     ceiling = max((seconds(item, "held_idle") or 0.0 for item in shown), default=0.0)
     return Section(
@@ -227,7 +242,7 @@ def _group(waste: Row, key: str, word: str, limit: int) -> Section:
         headings=(word, *ACCOUNT_HEADINGS),
         lines=[_account_line(item, ceiling) for item in shown],
         left_out=len(items) - len(shown),
-        note="GPU-hours, most held idle first; in brackets the change against last week.",
+        note="GPU-hours, most held idle first" + ("; in brackets the change against last week." if compared else "."),
     )
 
 

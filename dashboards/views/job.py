@@ -7,11 +7,12 @@ import streamlit as st
 from analysis.settings import INFLATION_RATIO
 from dashboards import charts, frame, table
 from dashboards.account import ALLOCATED_PARTS, HELD_IDLE, LADDER
+from dashboards.advice import saving_words
 from dashboards.document import Row, number, part, rows, seconds, text, texts
 from dashboards.page import Page, PageContext
 from dashboards.table import Column
 from dashboards.text import markdown
-from dashboards.units import bounds, clock, gpu_hours, percent, points
+from dashboards.units import clock, gib, gpu_hours, percent, points
 
 RECENT_JOBS = 200
 IDENTITY = {
@@ -100,6 +101,7 @@ def _attempt(attempt: Row) -> None:
     with right:
         for name, (word, _) in LADDER.items():
             _reading(word, part(readings, name))
+        _memory(attempt)
     _inflation(attempt, readings)
     _where_it_went(attempt)
 
@@ -113,6 +115,12 @@ def _reading(word: str, reading: Row) -> None:
         f"**{word}** {percent(number(reading, 'value'))} · from {markdown(text(reading, 'source'))}, "
         f"covers {covered}{assumed}"
     )
+
+
+def _memory(attempt: Row) -> None:
+    peak = number(attempt, "memory_peak_bytes")
+    if peak is not None:
+        st.markdown(f"**GPU memory peak** {gib(peak)} of {gib(number(attempt, 'device_memory_bytes'))}")
 
 
 def _inflation(attempt: Row, readings: Row) -> None:
@@ -189,9 +197,7 @@ def _advice(context: PageContext, document: Row) -> None:
     ]
     st.subheader("What to change")
     for item in advice:
-        saving = part(item, "saving_gpu_seconds")
-        said = bounds(number(saving, "low"), number(saving, "likely"), number(saving, "high"))
-        st.markdown(f"**{markdown(text(item, 'title'))}** would have saved {markdown(said)}")
+        st.markdown(f"**{markdown(text(item, 'title'))}** would have saved {markdown(saving_words(item))}")
         st.code(text(item, "action") or "", language=None, wrap_lines=True)
     if not advice:
         st.caption("Nothing is advised for this job.")

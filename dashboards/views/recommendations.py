@@ -6,15 +6,16 @@ import streamlit as st
 
 from dashboards import charts, frame, table
 from dashboards.account import rung_word
+from dashboards.advice import Advice, alike, subject_words
 from dashboards.document import Row, number, part, rows, text, texts
 from dashboards.page import Page, PageContext
 from dashboards.table import Column
 from dashboards.text import markdown
-from dashboards.units import bounds, count, money
+from dashboards.units import count, money
 
 CHARTED = 12
 OPENED = 20
-"""Recommendations with all their words; the table has the rest."""
+"""Pieces of advice with all their words; the table has the rest."""
 CONFIDENCE = {
     "measured": "measured on this work",
     "calibrated": "a model checked against this site's own outcomes",
@@ -31,77 +32,97 @@ def draw(context: PageContext) -> None:
     if not ranked and not refusals:
         frame.nothing_yet(context.period)
         return
+    frame.basis(document)
     first, second = st.columns(2)
     first.metric("Recommendations", count(len(ranked)), help="one change to one family, job or node each")
     second.metric("Refusals", count(len(refusals)), help="where a remedy was looked at and nothing was advised")
     if ranked:
-        st.caption(
-            "Ranges are the 10th, 50th and 90th percentile of what the same work in this period would have saved. "
-            "They are not to be added up: some exclude each other."
-        )
-        st.plotly_chart(charts.savings(ranked[:CHARTED]), key="savings", alt="Range of each saving in GPU-hours.")
-        for item in ranked[:OPENED]:
-            _one(context, item)
-        if len(ranked) > OPENED:
-            st.subheader("The rest")
-            table.show(ranked[OPENED:], _COLUMNS, "recommendation_rows")
+        _ranked(context, alike(ranked))
     if refusals:
         st.subheader("Looked at, and refused")
         table.show(refusals, _REFUSAL_COLUMNS, "refusal_rows")
 
 
-def _saving(item: Row) -> str:
-    saving = part(item, "saving_gpu_seconds")
-    return bounds(number(saving, "low"), number(saving, "likely"), number(saving, "high"))
+def _ranked(context: PageContext, advice: list[Advice]) -> None:
+    st.caption(
+        "Ranges are the 10th, 50th and 90th percentile of what the same work in this period would have saved. They are "
+        "not to be added up: some exclude each other. What is advised alike for several subjects stands once."
+    )
+    st.plotly_chart(
+        charts.savings([one.first for one in advice[:CHARTED]], [one.title for one in advice[:CHARTED]]),
+        key="savings",
+        alt="Range of each saving in GPU-hours.",
+    )
+    for one in advice[:OPENED]:
+        _one(context, one)
+    rest = [item for one in advice[OPENED:] for item in (one.first, *one.others)]
+    if rest:
+        st.subheader("The rest")
+        table.show(rest, _COLUMNS, "recommendation_rows")
 
 
-def _one(context: PageContext, item: Row) -> None:
-    subject = part(item, "subject")
-    with st.expander(f"{markdown(text(item, 'title'))} · {markdown(_saving(item))}"):
-        st.markdown(f"**Would have saved** {markdown(_saving(item))}")
-        cost = part(item, "money")
-        currency = text(cost, "currency")
-        if currency:
-            st.markdown(f"**Money** {markdown(money(number(cost, 'likely') or number(cost, 'high'), currency))}")
-        confidence = text(item, "confidence") or ""
-        how = text(item, "how")
-        st.markdown(
-            f"**Confidence** {markdown(confidence)}: {markdown(CONFIDENCE.get(confidence, ''), 200)}"
-            + (f". {markdown(how, 400)}" if how else "")
-            + f" · by {markdown(rung_word(text(item, 'rung')))}"
-        )
+def _one(context: PageContext, advice: Advice) -> None:
+    item = advice.first
+    with st.expander(f"{markdown(advice.title, 300)} · {markdown(advice.saving)}"):
+        st.markdown(f"**Would have saved** {markdown(advice.saving)}")
+        _cost(part(item, "money"))
+        _confidence(item)
         st.markdown("**What to do**")
         st.code(text(item, "action") or "", language=None, wrap_lines=True)
-        for risk in texts(item, "risks"):
-            st.markdown(f"- may break: {markdown(risk, 400)}")
-        for row in texts(item, "evidence")[:10]:
-            st.markdown(f"- evidence: {markdown(row, 400)}")
-        excluded = texts(item, "excludes")
-        if excluded:
-            st.markdown(f"Excludes: {markdown(', '.join(excluded), 400)}")
-        if text(subject, "kind") == "job":
-            context.link("job", "Open the job", {"id": text(subject, "id") or ""})
+        said = [f"may break: {words}" for words in texts(item, "risks")]
+        said += [f"evidence: {words}" for words in texts(item, "evidence")[:10]]
+        said += [f"excludes {words}" for words in texts(item, "excludes")]
+        st.markdown("\n".join(f"- {markdown(words, 400)}" for words in said))
+        _subject_link(context, item)
         st.caption(f"id {markdown(text(item, 'recommendation_id'))}")
+        if advice.others:
+            st.markdown("**The same for**")
+            table.show(advice.others, _COLUMNS, f"alike_{text(item, 'recommendation_id')}")
 
 
-def _subject(row: Row) -> str | None:
-    subject = part(row, "subject")
+def _cost(cost: Row) -> None:
+    currency = text(cost, "currency")
+    if currency:
+        low, likely, high = (number(cost, key) for key in ("low", "likely", "high"))
+        said = money(likely, currency) if likely is not None else f"{money(low, currency)} to {money(high, currency)}"
+        st.markdown(f"**Money** {markdown(said)} at the site's price")
+
+
+def _confidence(item: Row) -> None:
+    confidence, how = text(item, "confidence") or "", text(item, "how")
+    said = f"**Confidence** {markdown(confidence)}: {markdown(CONFIDENCE.get(confidence, ''), 200)}"
+    if how:
+        said += f". {markdown(how[0].upper() + how[1:], 400)}"
+    st.markdown(f"{said} · by {markdown(rung_word(text(item, 'rung')))}")
+
+
+def _subject_link(context: PageContext, item: Row) -> None:
+    subject = part(item, "subject")
     kind, key = text(subject, "kind"), text(subject, "id")
-    return None if key is None else f"{kind} {key}"
+    if kind == "job" and key:
+        context.link("job", "Open the job", {"id": key})
+    if kind == "family" and key:
+        context.link("families", "Open the family", {"family": key})
+
+
+def _address(item: Row) -> str | None:
+    subject = part(item, "subject")
+    return table.job_address(text(subject, "id")) if text(subject, "kind") == "job" else None
 
 
 _COLUMNS = [
     table.words("Recommendation", "what to do", "title"),
-    Column("Subject", "what it is about", _subject),
+    Column("Subject", "what it is about", subject_words),
+    Column("Page", "the page of the job", _address, "link"),
     Column("Low", "GPU-hours, 10th percentile", lambda row: number(part(row, "saving_gpu_seconds"), "low"), "hours"),
     Column("Likely", "GPU-hours, median", lambda row: number(part(row, "saving_gpu_seconds"), "likely"), "hours"),
     Column("High", "GPU-hours, 90th percentile", lambda row: number(part(row, "saving_gpu_seconds"), "high"), "hours"),
     table.words("Confidence", "how the range was reached", "confidence"),
 ]
 _REFUSAL_COLUMNS = [
-    Column("Subject", "what was looked at", _subject),
+    Column("Subject", "what was looked at", subject_words),
     table.words("Remedy", "what was considered", "remedy"),
-    table.words("Reason", "why nothing is advised", "reason"),
+    table.words("Reason", "why nothing is advised", "reason", wide=True),
     Column("Needs", "what would allow an estimate", lambda row: ", ".join(texts(row, "needs")) or None),
 ]
 

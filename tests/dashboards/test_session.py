@@ -26,8 +26,7 @@ def test_the_app_opens_on_the_fleet(app: AppTest) -> None:
     assert [title.value for title in app.title] == ["Fleet"]
 
 
-def test_a_week_in_the_address_is_asked_for(app: AppTest, client: Any, documents: dict[str, Any]) -> None:
-    documents["waste"]["rows"] = [{"key": "2026-W43"}, {"key": "2026-W44"}]
+def test_a_week_in_the_address_is_asked_for(app: AppTest, client: Any) -> None:
     app.query_params["week"] = "2026-W44"
     app.query_params["rung"] = "engine_active"
     app.run()
@@ -42,7 +41,7 @@ def test_dates_in_the_address_are_asked_for(app: AppTest, client: Any) -> None:
 
 
 def test_the_newest_week_stands_first(app: AppTest, documents: dict[str, Any]) -> None:
-    documents["waste"]["rows"] = [{"key": "2026-W43"}, {"key": "2026-W44"}]
+    documents["waste"].update(since="2026-10-25T00:00:00Z", until="2026-10-26T00:00:01Z")
     app.run()
     assert app.sidebar.selectbox[0].options == ["2026-W44", "2026-W43"]
 

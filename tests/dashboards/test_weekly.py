@@ -101,9 +101,20 @@ def test_accounting_alone_is_said_and_never_shown_as_zero(document: dict[str, An
 
 
 def test_three_findings_are_shown_and_the_others_counted(document: dict[str, Any]) -> None:
-    document["recommendations"]["recommendations"] *= 4
+    release, share = document["recommendations"]["recommendations"]
+    others = [release | {"title": f"Release the GPUs of job {number}"} for number in range(6)]
+    document["recommendations"]["recommendations"] = [release, release, *others, share]
     found = digest(document, LIMITS)
     assert (len(found.findings), found.findings_left_out) == (3, 5)
+    assert found.findings[0].title.endswith("(and 1 more like it)")
+
+
+def test_a_week_of_which_the_data_hold_an_eighth_is_not_compared_with(document: dict[str, Any]) -> None:
+    document["waste"]["previous_gpu_seconds"]["capacity"] /= 8
+    found = digest(document, LIMITS)
+    assert {figure.change for figure in found.figures} == {"—"}
+    assert "last week" not in found.headline
+    assert found.groups[0].lines[0].cells[0] == "60.0"
 
 
 def test_a_week_without_anything_is_still_a_report() -> None:

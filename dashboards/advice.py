@@ -1,0 +1,52 @@
+"""Advice as people read it: what is advised alike for many subjects is one piece of advice, with the others named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dashboards.document import Row, number, part, text
+from dashboards.text import plain
+from dashboards.units import bounds, count
+
+LONGEST_TITLE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """The best of the recommendations with the same remedy and title, and the others of them."""
+
+    first: Row
+    others: Sequence[Row]
+
+    @property
+    def title(self) -> str:
+        """Give the title in plain text, with how many more it is advised for."""
+        title = plain(text(self.first, "title"), LONGEST_TITLE)
+        return f"{title} (and {count(len(self.others))} more like it)" if self.others else title
+
+    @property
+    def saving(self) -> str:
+        """Give the range of the first; ranges are never added up."""
+        return saving_words(self.first)
+
+
+def alike(recommendations: Sequence[Row]) -> list[Advice]:
+    """Put recommendations with the same remedy and title together, in order of the best of each."""
+    groups: dict[tuple[str | None, str | None], list[Row]] = {}
+    for item in recommendations:
+        groups.setdefault((text(item, "remedy"), text(item, "title")), []).append(item)
+    return [Advice(first, others) for first, *others in groups.values()]
+
+
+def saving_words(item: Row) -> str:
+    """Give the range of a recommendation in GPU-hours."""
+    saving = part(item, "saving_gpu_seconds")
+    return bounds(number(saving, "low"), number(saving, "likely"), number(saving, "high"))
+
+
+def subject_words(item: Row) -> str | None:
+    """Name what a recommendation or refusal is about."""
+    subject = part(item, "subject")
+    kind, key = text(subject, "kind"), text(subject, "id")
+    return None if key is None else f"{kind} {key}"
