@@ -1,0 +1,49 @@
+"""A real server process for tests: started, found, killed, started again."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from warehouse import access
+from warehouse.client import HttpClient
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+READY_SECONDS = 60.0
+
+
+class ServerProcess:
+    """``trueload serve`` on a free port over a data directory."""
+
+    def __init__(self, data: Path) -> None:
+        """Start it and wait until it has told its address."""
+        self.data = data
+        self.log = (data.parent / f"{data.name}.log").open("ab")
+        command = [sys.executable, "-m", "trueload", "serve", "--data", str(data), "--port", "0"]
+        self.process = subprocess.Popen(command, cwd=REPOSITORY, stdout=self.log, stderr=self.log)
+        deadline = time.monotonic() + READY_SECONDS
+        while (address := access.published(data)) is None or address.process_id != self.process.pid:
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.stop()
+                raise AssertionError(Path(self.log.name).read_text())
+            time.sleep(0.02)
+        self.url = address.url
+
+    def client(self, role: access.Role = access.Role.OPERATOR) -> HttpClient:
+        """Give a client with a role's token."""
+        return HttpClient(self.url, access.token_file(self.data, role).read_text())
+
+    def kill(self) -> None:
+        """End it as a power cut of the process would."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        self.log.close()
+
+    def stop(self) -> None:
+        """End it as an operator would."""
+        self.process.terminate()
+        self.process.wait(timeout=30)
+        self.log.close()
