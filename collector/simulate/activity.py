@@ -15,7 +15,8 @@ from collector.simulate.scenario import MINUTE_SECONDS, GpuModel, Level
 NOISE_LENGTH: Final = 4096
 """Entries of the noise table: the noise of a card repeats after 68 hours."""
 
-NOISE: Final = tuple(random.Random(20260101).uniform(-1, 1) for _ in range(NOISE_LENGTH))
+_DRAW = random.Random(20260101)
+NOISE: Final = tuple(_DRAW.uniform(-1, 1) for _ in range(NOISE_LENGTH))
 
 POWER_FLOOR: Final = 0.12
 POWER_OF_ENGINE: Final = 0.2
