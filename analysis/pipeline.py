@@ -6,8 +6,8 @@ gathered and answered is remembered until the data change, so that equal questio
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
+from time import time as now
 from typing import TYPE_CHECKING
 
 from analysis import asking, fleet, job, waste, weekly
@@ -233,10 +233,10 @@ def _weekly(question: _Question) -> Document:
 
 def _last_complete_week(tables: Tables, span: tuple[float, float, float], zone: ZoneInfo) -> str:
     """Give the last week that is over and in which anybody held a GPU."""
-    name = week_of(min(time.time(), span[2]), zone)
+    name = week_of(min(now(), span[2]), zone)
     while edge(week_window(name, zone).until_at) > span[0]:
         window = week_window(name, zone)
-        if edge(window.until_at) <= time.time() and has_holdings(tables, window, span[2]):
+        if edge(window.until_at) <= now() and has_holdings(tables, window, span[2]):
             return name
         name = week_of(edge(window.since_at) - 1.0, zone)
     raise NotFoundError("no complete week with data yet; name one that is running with --week")
