@@ -7,9 +7,10 @@
 #define TRUELOAD_TRACER_ACCOUNT_H
 
 #include "layout.h"
+#include "pool.h"
 
-/* The smallest record is 40 bytes long, a buffer of the pool 64 KiB. */
-enum { ACCOUNT_BUFFER_RECORDS_MAX = 64 * 1024 / 40 };
+/* The smallest record is 40 bytes long. */
+enum { ACCOUNT_BUFFER_RECORDS_MAX = POOL_BUFFER_BYTES / 40 };
 
 enum account_category { ACCOUNT_KERNEL = 0, ACCOUNT_COPY = 1 };
 

@@ -3,22 +3,23 @@
 #include <stdatomic.h>
 #include <string.h>
 
-_Static_assert(POOL_BUFFERS <= 32, "one bit each");
+_Static_assert(POOL_BUFFERS < 64, "one bit each");
 
 static _Alignas(64) uint8_t buffers[POOL_BUFFERS][POOL_BUFFER_BYTES];
-static _Atomic uint32_t lent;        /* a bit for each buffer */
-static _Atomic uint32_t written_off; /* lent for good */
+static _Atomic uint64_t lent;        /* a bit for each buffer */
+static _Atomic uint64_t written_off; /* lent for good */
 static _Atomic uint64_t lent_at[POOL_BUFFERS];
 
 uint8_t *pool_lend(uint64_t now)
 {
-    uint32_t taken = atomic_load(&lent);
+    uint64_t taken = atomic_load(&lent);
     for (;;) {
-        uint32_t available = ~taken & ((UINT32_C(1) << POOL_BUFFERS) - 1);
+        uint64_t available = ~taken & ((UINT64_C(1) << POOL_BUFFERS) - 1);
         if (!available)
             return NULL;
         /* The lowest: a process that needs few buffers touches few. */
-        uint32_t bit = available & -available, place = (uint32_t)__builtin_ctz(available);
+        uint64_t bit = available & -available;
+        uint32_t place = (uint32_t)__builtin_ctzll(available);
         if (atomic_compare_exchange_weak(&lent, &taken, taken | bit)) {
             atomic_store(&lent_at[place], now);
             return buffers[place];
@@ -41,7 +42,7 @@ int pool_is_lent(const uint8_t *buffer)
 
 void pool_return(uint8_t *buffer)
 {
-    uint32_t bit = UINT32_C(1) << place_of(buffer);
+    uint64_t bit = UINT64_C(1) << place_of(buffer);
     memset(buffer, 0, POOL_BUFFER_BYTES);
     atomic_store(&lent_at[place_of(buffer)], 0);
     atomic_fetch_and(&written_off, ~bit);
@@ -50,15 +51,15 @@ void pool_return(uint8_t *buffer)
 
 uint32_t pool_lent_count(void)
 {
-    return (uint32_t)__builtin_popcount(atomic_load(&lent) & ~atomic_load(&written_off));
+    return (uint32_t)__builtin_popcountll(atomic_load(&lent) & ~atomic_load(&written_off));
 }
 
 uint64_t pool_lent_since(void)
 {
-    uint32_t out = atomic_load(&lent) & ~atomic_load(&written_off);
+    uint64_t out = atomic_load(&lent) & ~atomic_load(&written_off);
     uint64_t since = UINT64_MAX;
     for (; out; out &= out - 1) {
-        uint64_t at = atomic_load(&lent_at[__builtin_ctz(out)]);
+        uint64_t at = atomic_load(&lent_at[__builtin_ctzll(out)]);
         if (at && at < since) /* 0: being lent or returned at this moment */
             since = at;
     }
@@ -67,12 +68,12 @@ uint64_t pool_lent_since(void)
 
 uint32_t pool_write_off(uint64_t before)
 {
-    uint32_t out = atomic_load(&lent) & ~atomic_load(&written_off), gone = 0;
+    uint64_t out = atomic_load(&lent) & ~atomic_load(&written_off), gone = 0;
     for (; out; out &= out - 1) {
-        uint64_t at = atomic_load(&lent_at[__builtin_ctz(out)]);
+        uint64_t at = atomic_load(&lent_at[__builtin_ctzll(out)]);
         if (at && at < before)
             gone |= out & -out;
     }
     atomic_fetch_or(&written_off, gone);
-    return (uint32_t)__builtin_popcount(gone);
+    return (uint32_t)__builtin_popcountll(gone);
 }

@@ -4,8 +4,9 @@
 
 #include <stdint.h>
 
-/* CUPTI uses one buffer per launching thread, plus those on their way back. */
-enum { POOL_BUFFERS = 24, POOL_BUFFER_BYTES = 64 * 1024 };
+/* CUPTI uses one buffer per launching thread, plus those whose work is still queued on the GPU: together 12,000 kernels,
+ * with graphs not too many. Memory that is never lent is never touched. */
+enum { POOL_BUFFERS = 32, POOL_BUFFER_BYTES = 96 * 1024 };
 
 /* An all-zero buffer, or NULL when all are lent. */
 uint8_t *pool_lend(uint64_t now);
