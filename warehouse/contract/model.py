@@ -238,11 +238,45 @@ class ProcessSample:
     cpu_seconds: float | None = None
 
 
-Record = Job | Attempt | Allocation | Step | AttemptSummary | Node | Device | Event
+@dataclass(frozen=True, slots=True)
+class KernelProfile:
+    """One kernel in one launch configuration within one hour, as one profile of an attempt saw it.
+
+    ``profile`` names the profile, one rank's: several of one attempt stand side by side. ``grid`` and ``block`` count
+    blocks and threads, such as ``24x1x1``. ``hour_at`` is the begin of the hour in which the launches began to run.
+    """
+
+    TABLE: ClassVar[str] = "kernel_profile"
+    KEY: ClassVar[tuple[str, ...]] = (
+        "attempt_key",
+        "profile",
+        "hour_at",
+        "kernel_name",
+        "grid",
+        "block",
+        "registers_per_thread",
+        "shared_memory_bytes",
+    )
+
+    attempt_key: str
+    profile: str
+    source: str
+    hour_at: float
+    kernel_name: str
+    launch_count: int
+    total_seconds: float
+    longest_seconds: float
+    grid: str | None = None
+    block: str | None = None
+    registers_per_thread: int | None = None
+    shared_memory_bytes: int | None = None
+
+
+Record = Job | Attempt | Allocation | Step | AttemptSummary | KernelProfile | Node | Device | Event
 """Records with a key: writing one again replaces what was known about it."""
 
 RECORDS: dict[str, type[Record]] = {
-    kind.TABLE: kind for kind in (Job, Attempt, Allocation, Step, AttemptSummary, Node, Device, Event)
+    kind.TABLE: kind for kind in (Job, Attempt, Allocation, Step, AttemptSummary, KernelProfile, Node, Device, Event)
 }
 
 SAMPLE_COLUMNS: tuple[str, ...] = (

@@ -31,6 +31,9 @@ GPU_NOTE = "gpu_user_annotation"
 """The category of stretches on a device; ``user_annotation`` is that of the host's."""
 
 _STEP_PREFIX = "ProfilerStep"
+_LONGEST_NS = 366 * 86_400 * 10**9
+"""Longer than a year no event of a profile lasts."""
+
 _EARLIEST_EPOCH_NS = 10**18
 """September 2001: a clock that stands higher counts from the epoch, for no machine is up for 31 years."""
 
@@ -156,8 +159,8 @@ class Builder:
         except ValueError as cause:
             self.refuse("bad time", place, str(cause))
             return
-        if duration < 0:
-            self.refuse("negative duration", place, f"dur is {event['dur']}; expected 0 or more microseconds")
+        if not 0 <= duration <= _LONGEST_NS:
+            self.refuse("impossible duration", place, f"dur is {event['dur']}; expected microseconds, 0 to a year's")
             return
         self.has_decimals |= not is_whole
         self._add_row(event, role, start, duration)
@@ -170,7 +173,7 @@ class Builder:
     def _add_row(self, event: dict[str, Any], role: Role, start: int, duration: int) -> None:
         given = event.get("args")
         args = given if isinstance(given, dict) else {}
-        name = str(event.get("name", ""))
+        name = clean(event.get("name", ""))
         if role is Role.GPU:
             activity = activity_of(event["cat"])
             config = self.config(config_of(name, args) if activity is Activity.KERNEL else KernelConfig(name))
@@ -211,7 +214,7 @@ class Builder:
             refused=tuple(
                 Refused(reason, tally.count, tally.place, tally.detail) for reason, tally in self._refused.items()
             ),
-            labels={key: value for key, value in head.items() if isinstance(value, str)},
+            labels={clean(key): clean(value) for key, value in head.items() if isinstance(value, str | int)},
             has_decimals=self.has_decimals,
         )
 
@@ -261,6 +264,12 @@ def config_of(name: str, args: dict[str, Any]) -> KernelConfig:
     )
 
 
+def clean(value: object) -> str:
+    """Give text that can be stored: half of a surrogate pair, which JSON can spell, becomes a question mark."""
+    text = str(value)
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
 def _in_range(key: str, value: int) -> int:
     if abs(value) >= 1 << 62:
         raise ValueError(f"{key} is {value} ns; expected an instant of this century or of a clock since boot")
@@ -299,7 +308,7 @@ def _device_names(value: object) -> dict[int, str]:
     devices = value if isinstance(value, list) else []
     known = [device for device in devices if isinstance(device, dict)]
     return {
-        device["id"]: device["name"]
+        device["id"]: clean(device["name"])
         for device in known
         if isinstance(device.get("id"), int) and isinstance(device.get("name"), str)
     }

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from warehouse.imports._kineto_builder import Builder, config_of
+from warehouse.imports._kineto_builder import Builder, clean, config_of
 from warehouse.timeline import Flags, Ints, KernelConfig
 
 EVENTS_KEY = re.compile(rb'(?<!\\)"traceEvents"\s*:\s*\[')
@@ -63,7 +63,7 @@ def config_of_event(text: bytes) -> KernelConfig:
     event = parse(text)
     if not isinstance(event, dict) or not isinstance(event.get("args"), dict):
         raise ValueError("no event with arguments")  # noqa: TRY004 - what is wrong is the text
-    return config_of(str(event.get("name", "")), event["args"])
+    return config_of(clean(event.get("name", "")), event["args"])
 
 
 def whole_events(text: bytes) -> tuple[int, int | None]:
