@@ -9,6 +9,11 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long one example takes says how busy the machine is, not whether a law holds.
+settings.register_profile("trueload", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("trueload")
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 NEEDS_PACKAGE = "needs Debian package"

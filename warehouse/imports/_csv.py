@@ -65,7 +65,10 @@ def _rows(
             continue
         whole = _closed(text, ahead, lines) if '"' in text else text
         if whole is None:
-            yield line, BadRowError("open quote", f"a quote is not closed within {_MOST_LINES_OF_A_ROW} lines")
+            yield (
+                line,
+                BadRowError("open quote", f"a quote is not closed within {_MOST_LINES_OF_A_ROW} lines or at the end"),
+            )
         else:
             yield line, _by_name(whole, names, delimiter)
 

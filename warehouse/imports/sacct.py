@@ -59,7 +59,7 @@ def _ids_to_sort_out(path: Path) -> set[str]:
                 several.add(raw)
         elif raw in seen:
             several.add(raw)
-        elif "[" not in row.job_id:
+        else:
             seen.add(raw)
     return several
 

@@ -410,6 +410,14 @@ def test_a_row_cut_short_costs_only_itself(memory_client: Make, tmp_path: Path) 
     assert {key: (tally.count, tally.line) for key, tally in report.rejected.items()} == {"too few fields": (2, 2)}
 
 
+def test_line_ends_of_other_systems_are_no_part_of_the_last_column(memory_client: Make, tmp_path: Path) -> None:
+    client = memory_client()
+    path = write(tmp_path, line("7", "COMPLETED", 100, 110, 120, 1))
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    assert load(client, path).kept == 1
+    assert only(client.table("attempt"))["attempt_key"] == "c/7#0:1"
+
+
 def test_a_header_that_comes_again_is_passed_over_and_may_differ(memory_client: Make, tmp_path: Path) -> None:
     client = memory_client()
     row = line("7", "COMPLETED", 100, 110, 120, 1)
