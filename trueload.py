@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "recommend": ("analysis.commands", "Which change would give GPU time back, with a range."),
     "job": ("analysis.commands", "What one job did with its GPUs."),
     "report": ("dashboards.commands", "The weekly report."),
+    "trace": ("analysis.trace_commands", "What a profiler timeline says."),
     "analyze": ("analysis.commands", "Bring roll-ups and judgement up to date."),
     "serve": ("warehouse.commands", "The server: owns the store, takes batches, answers questions."),
     "agent": ("collector.commands", "The node agent."),

@@ -53,7 +53,9 @@ def breakdown_of(timeline: Timeline) -> Breakdown | None:
     if window is None:
         return None
     kernels, copies = timeline.kernels(), timeline.copies()
-    communicates = np.array([work_of(Activity.KERNEL, config.name) is Work.COMMUNICATION for config in timeline.configs])
+    communicates = np.array(
+        [work_of(Activity.KERNEL, config.name) is Work.COMMUNICATION for config in timeline.configs]
+    )
     is_communication = communicates[kernels.config] if len(kernels) else np.empty(0, np.bool_)
     parts = {
         Work.COMPUTE.value: kernels.where(~is_communication).union(),
@@ -70,4 +72,3 @@ def breakdown_of(timeline: Timeline) -> Breakdown | None:
         memory_ns=copies.union().length_ns,
         communication_overlap_ratio=ratio(both, communication_ns),
     )
-

@@ -31,9 +31,7 @@ def kernel_table(timeline: Timeline) -> tuple[KernelRow, ...]:
     longest = np.zeros(size, np.int64)
     np.maximum.at(longest, kernels.config, kernels.duration_ns)
     rows = [
-        KernelRow(
-            config, work_of(Activity.KERNEL, config.name), int(counts[at]), int(totals[at]), int(longest[at])
-        )
+        KernelRow(config, work_of(Activity.KERNEL, config.name), int(counts[at]), int(totals[at]), int(longest[at]))
         for at, config in enumerate(timeline.configs)
         if counts[at]
     ]

@@ -256,6 +256,65 @@ class BenchDocument:
     not_shown: list[str]
 
 
+@dataclass(frozen=True, slots=True)
+class TraceKernel:
+    """One kernel in one launch configuration: how often it ran, and the sum and longest of its durations in ns."""
+
+    name: str
+    work: str
+    grid: list[int] | None
+    block: list[int] | None
+    registers_per_thread: int | None
+    shared_memory_bytes: int | None
+    launch_count: int
+    total_ns: int
+    longest_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRank:
+    """One rank's profile, in whole nanoseconds; null where it tells nothing, as all GPU times without GPU events.
+
+    ``gpu_bound_ns`` is the union of kernels, ``copy_ns`` of copies and fills, ``gpu_busy_ns`` of both;
+    ``cpu_only_ns`` + ``gpu_only_ns`` + ``overlap_ns`` + ``idle_ns`` = ``span_ns``, which reaches from the first to the
+    last of them. ``coverage_ratio`` is the share of the file's events that could be read.
+    """
+
+    rank: int | None
+    span_ns: int | None
+    gpu_bound_ns: int | None
+    copy_ns: int | None
+    gpu_busy_ns: int | None
+    cpu_only_ns: int | None
+    gpu_only_ns: int | None
+    overlap_ns: int | None
+    idle_ns: int | None
+    compute_ns: int | None
+    communication_ns: int | None
+    memory_ns: int | None
+    communication_overlap_ratio: float | None
+    coverage_ratio: float | None
+    kernels: list[TraceKernel]
+
+
+@dataclass(frozen=True, slots=True)
+class TraceFile:
+    """One file, or one folder with a file for each rank."""
+
+    file: str
+    kind: str
+    ranks: list[TraceRank]
+
+
+@dataclass(frozen=True, slots=True)
+class TraceDocument:
+    """``trueload trace --json``."""
+
+    convention: str
+    files: list[TraceFile]
+    errors: list[dict[str, str | None]]
+
+
 DOCUMENTS: dict[str, type] = {
     "import": ImportDocument,
     "waste": WasteDocument,
@@ -264,5 +323,6 @@ DOCUMENTS: dict[str, type] = {
     "job": JobDocument,
     "weekly": WeeklyDocument,
     "bench": BenchDocument,
+    "trace": TraceDocument,
 }
 """The document of every command that prints one, by the name of its schema file."""
