@@ -103,9 +103,7 @@ def _merge(samples: Any) -> Any:
     columns |= {name: samples[name].max() for name in QUALITIES}
     columns["memory"] = ibis.coalesce(samples.memory_used_bytes_max.max(), samples.memory_used_bytes.max())
     merged = samples.group_by("device_uuid", "attempt_key", "sampled_at").aggregate(**columns)
-    return merged.mutate(
-        at=seconds(merged.sampled_at), **{name: merged[name].cast("float64") for name in columns if name != "memory"}
-    )
+    return merged.select("device_uuid", "attempt_key", *columns, at=seconds(merged.sampled_at))
 
 
 def _pieces(merged: Any, settings: Settings) -> Any:
