@@ -54,7 +54,7 @@ def mean_of(batches: list[wire.Batch], workload_of: dict[str, str], source: str,
         for owner, value in zip(values(table, "attempt_key"), values(table, column), strict=True)
         if workload_of.get(owner) == workload
     ]
-    return sum(found) / len(found)
+    return float(sum(found) / len(found))
 
 
 @pytest.mark.parametrize(
