@@ -11,7 +11,7 @@
  *   bulk FILE                   many kernels: records of struct bulk
  *   storm THREADS COUNT         as many threads, each running so many kernels at the present time
  *   deliver LANE | drain | flush FLAG | busy [NAME] | enable_status N | unreadable ON | dirty
- *   profiler start|stop|count   another client of the shared callbacks; finalize
+ *   profiler start|stop|count   another client of the shared callbacks; enable KIND; finalize
  *   step N | fork exit|_exit|storm|exec | exit N | _exit N
  */
 #include <dlfcn.h>
@@ -311,6 +311,7 @@ static int obey(char *command, char *rest)
     else if (IS("flush")) CUPTI(cuptiActivityFlushAll)(a);
     else if (IS("busy")) CUPTI(fake_set_busy)(rest);
     else if (IS("enable_status")) CUPTI(fake_set_enable_status)((int)a);
+    else if (IS("enable")) CUPTI(cuptiActivityEnable)(a);
     else if (IS("unreadable")) CUPTI(fake_set_unreadable_incomplete)((int)a);
     else if (IS("profiler") && !strcmp(rest, "count")) return answer_number(profiler_buffers), 1;
     else if (IS("profiler")) profile(rest);
