@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -11,7 +12,7 @@ from analysis.traces.overlap import sweep
 from warehouse.contract.units import ratio
 from warehouse.timeline import Activity, Timeline
 
-COMMUNICATION_MARKS = ("nccl", "rccl", "hccl", "oneccl", "nvshmem", "msccl")
+COMMUNICATION = re.compile("nccl|rccl|hccl|oneccl|nvshmem|msccl", re.IGNORECASE)
 """What the names of kernels of communication libraries hold: NVIDIA's, AMD's, Habana's, Intel's, Microsoft's."""
 
 
@@ -43,8 +44,7 @@ def work_of(activity: Activity, name: str) -> Work:
     """Give the class of an activity by that name."""
     if activity is not Activity.KERNEL:
         return Work.MEMORY
-    word = name.lower()
-    return Work.COMMUNICATION if any(mark in word for mark in COMMUNICATION_MARKS) else Work.COMPUTE
+    return Work.COMMUNICATION if COMMUNICATION.search(name) else Work.COMPUTE
 
 
 def breakdown_of(timeline: Timeline) -> Breakdown | None:

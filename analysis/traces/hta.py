@@ -208,7 +208,7 @@ def _class_times(view: HtaView, classes: tuple[str, ...]) -> dict[tuple[str, ...
     running = np.cumsum(np.concatenate(changes)[order])[:-1]
     lengths = np.diff(times[order])
     sums: dict[tuple[str, ...], int] = {}
-    for mask in np.unique(running[running > 0]).tolist():
+    for mask in range(1, 1 << len(classes)):
         names = tuple(kind for bit, kind in enumerate(classes) if mask >> bit & 1)
         sums[names] = sums.get(names, 0) + int(lengths[running == mask].sum())
     return sums

@@ -35,4 +35,6 @@ def kernel_table(timeline: Timeline) -> tuple[KernelRow, ...]:
         for at, config in enumerate(timeline.configs)
         if counts[at]
     ]
-    return tuple(sorted(rows, key=lambda row: (-row.total_ns, row.config.name, str(row.config))))
+    return tuple(
+        sorted(rows, key=lambda row: (-row.total_ns, row.config.name, row.config.grid or (), row.config.block or ()))
+    )

@@ -40,9 +40,9 @@ def sweep(parts: Mapping[str, Spans], since_ns: int, until_ns: int) -> dict[froz
     lengths = np.diff(times[order])
     active = np.cumsum(changes[order])[:-1]
     active, lengths = active[lengths > 0], lengths[lengths > 0]
+    sums = ((mask, int(lengths[active == mask].sum())) for mask in range(1 << len(names)))
     return {
-        frozenset(name for bit, name in enumerate(names) if mask >> bit & 1): int(lengths[active == mask].sum())
-        for mask in np.unique(active).tolist()
+        frozenset(name for bit, name in enumerate(names) if mask >> bit & 1): length for mask, length in sums if length
     }
 
 

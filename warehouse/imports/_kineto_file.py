@@ -76,19 +76,20 @@ class _Reading:
         self._text += block
         return bool(block)
 
-    def _drop(self, size: int) -> bytes:
-        dropped, self._text = self._text[:size], self._text[size:]
+    def _drop(self, size: int) -> None:
+        self._text = self._text[size:]
         self._at += size
-        return dropped
 
     def _seek_events(self) -> bytes:
         """Give what stands before the first event."""
         while True:
             begin = self._text.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
-            if begin == b"[":
-                return self._drop(self._text.index(b"[") + 1)
-            if found := EVENTS_KEY.search(self._text):
-                return self._drop(found.end())
+            found = EVENTS_KEY.search(self._text) if begin == b"{" else None
+            if begin == b"[" or found:
+                size = found.end() if found else self._text.index(b"[") + 1
+                head = self._text[:size]
+                self._drop(size)
+                return head
             if begin not in {b"", b"{"} or len(self._text) > MAX_PART_BYTES or not self._more():
                 break
         if not self._text:
@@ -119,7 +120,7 @@ class _Reading:
         begin, after = self._text.find(BEGIN), cut + 1 + len(END)
         if not 0 <= begin < after or self._text[:begin].strip(_GAP):
             raise NotLaidOutError
-        lines.read(self._text[begin:after], self._at + begin)
+        lines.read(self._text, begin, after, self._at)
         self._drop(after)
 
     def _whole_objects(self) -> int | None:

@@ -53,20 +53,23 @@ class LineReader:
         self._place = place
         self._kernels: dict[tuple[bytes, bytes], int] = {}
 
-    def read(self, text: bytes, at: int) -> None:
-        """Read events from ``  {`` to ``  }``, and add them. ``at`` is where the text stands in the file.
+    def read(self, text: bytes, begin: int, end: int, at: int) -> None:
+        """Read events from the first ``  {`` to the last ``  }``, and add them.
+
+        They fill ``text[begin:end]``; ``at`` is where the text stands in the file.
 
         Raises:
             NotLaidOutError: something else stands between two events, or within one.
 
         """
-        words = Words(text)
-        breaks = np.flatnonzero(words.octets == ord("\n"))
-        opens, after = _events(words, np.concatenate(([0], breaks + 1)), len(text))
+        words = Words(text, end)
+        breaks = begin + np.flatnonzero(words.octets[begin:end] == ord("\n"))
+        opens, after = _events(words, np.concatenate(([begin], breaks + 1)), end)
         header = opens + len(BEGIN)
         complete = words.is_literal(header, _COMPLETE)
         passed_over = words.is_literal(header, _PHASE) & (words.octets[header + len(_PHASE)] != ord("X"))
         self._one_by_one(text, at, opens, after, ~complete & ~passed_over)
+        breaks = np.concatenate((breaks, [end, end]))
         header_ends = np.searchsorted(breaks, header[complete])
         times, anchors = breaks[header_ends] + 1, breaks[header_ends + 1]
         self._complete_events(_Rows(text, words, opens[complete], after[complete], times, anchors), at)
@@ -227,14 +230,13 @@ class _Events:
     duration_ns: Ints
 
 
-def _events(words: Words, lines: Ints, size: int) -> tuple[Ints, Ints]:
+def _events(words: Words, lines: Ints, end: int) -> tuple[Ints, Ints]:
     """Give where events begin and end. They follow each other with nothing but a comma and a line break between."""
-    opens = lines[words.is_literal(lines, BEGIN)]
-    closes = lines[words.is_literal(lines, END)]
-    after = closes + len(END)
-    if not len(opens) or len(opens) != len(closes) or opens[0] != 0 or after[-1] != size:
+    is_open, is_close = words.are_literals(lines, BEGIN, END)
+    opens, after = lines[is_open], lines[is_close] + len(END)
+    if not len(opens) or len(opens) != len(after) or opens[0] != lines[0] or after[-1] != end:
         raise NotLaidOutError
-    gaps_fine = words.is_literal(after[:-1], SEPARATOR) & (opens[1:] == after[:-1] + len(SEPARATOR))
-    if not gaps_fine.all() or np.any(opens > closes):
+    follows = words.is_literal(after[:-1], SEPARATOR) & (opens[1:] == after[:-1] + len(SEPARATOR))
+    if not follows.all() or np.any(opens > after):
         raise NotLaidOutError
     return opens, after

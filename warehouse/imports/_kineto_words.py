@@ -39,18 +39,23 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 class Words:
     """A text that can be read at many places at once."""
 
-    def __init__(self, text: bytes) -> None:
-        self._text = text + bytes(PAD_BYTES)
+    def __init__(self, text: bytes, end: int) -> None:
+        """Read ``text``, of which nothing behind ``end`` is asked for; it may go on there."""
+        self._text = text if len(text) >= end + PAD_BYTES else text + bytes(PAD_BYTES)
         self.octets = np.frombuffer(self._text, np.uint8)
         self._words: Words_ = np.ndarray(
             (len(self._text) - _WORD_BYTES + 1,), dtype="<u8", buffer=self._text, strides=(1,)
         )
 
+    def are_literals(self, at: Ints, *literals: bytes) -> list[Flags]:
+        """Say for each of some literals, shorter than eight bytes, where the text goes on with it."""
+        loaded = self._words[at]
+        return [(loaded & _KEEP[len(literal)]) == _word(literal) for literal in literals]
+
     def is_literal(self, at: Ints, literal: bytes) -> Flags:
         """Say where the text goes on with ``literal``."""
         if len(literal) < _WORD_BYTES:
-            short: Flags = (self._words[at] & _KEEP[len(literal)]) == _word(literal)
-            return short
+            return self.are_literals(at, literal)[0]
         same: Flags = self._words[at] == _word(literal[:_WORD_BYTES])
         for offset in range(_WORD_BYTES, len(literal), _WORD_BYTES):
             first = min(offset, len(literal) - _WORD_BYTES)
