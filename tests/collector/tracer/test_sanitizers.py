@@ -74,7 +74,7 @@ def test_forks_and_another_profiler_are_clean(sanitized: Bench) -> None:
         assert application.tell("") == ["0"]
         application.tell("launch 7 0")
         application.do("profiler start")
-        application.wait_for("the loss", lambda trace: trace.header.state == layout.STATE_LOST)
+        application.wait_for("the loss", lambda trace: trace.header.lost_total == 1)
         application.do("profiler stop")
         application.wait_for("the return", lambda trace: trace.header.state == layout.STATE_ARMED)
         application.do("storm 2 500")

@@ -120,6 +120,23 @@ static struct cupti_kernel kernel_of(uint32_t device, const char *name)
                                  .name = name};
 }
 
+/* CUPTI keeps a kernel's name as long as its module is loaded. */
+static const char *interned(const char *name)
+{
+    static struct name {
+        struct name *next;
+        char text[];
+    } *names;
+    for (const struct name *known = names; known; known = known->next)
+        if (strcmp(known->text, name) == 0)
+            return known->text;
+    struct name *fresh = malloc(sizeof *fresh + strlen(name) + 1);
+    strcpy(fresh->text, name);
+    fresh->next = names;
+    names = fresh;
+    return fresh->text;
+}
+
 static void kernel(const char *line)
 {
     unsigned lane, device, correlation, grid, block, registers;
@@ -129,7 +146,7 @@ static void kernel(const char *line)
     if (sscanf(line, "%u %u %llu %llu %u %4095s %u %u %u %d %d", &lane, &device, &from, &to, &correlation, name, &grid,
                &block, &registers, &fixed, &dynamic) != 11)
         exit(71);
-    struct cupti_kernel record = kernel_of(device, strcmp(name, "-") ? strdup(name) : NULL);
+    struct cupti_kernel record = kernel_of(device, strcmp(name, "-") ? interned(name) : NULL);
     record.start = from;
     record.end = to;
     record.correlation_id = correlation;
@@ -238,12 +255,12 @@ static void step(unsigned long count)
 /* The child waits for a line, so that the test can look at it, and then leaves in the given way. */
 static int fork_and_wait(const char *how)
 {
-    int ready[2], status = -1;
-    if (pipe(ready) != 0)
+    int ready[2], up[2], status = -1;
+    char byte = 0;
+    if (pipe(ready) != 0 || pipe(up) != 0)
         return -1;
     pid_t child = fork();
     if (child == 0) {
-        char byte;
         if (strcmp(how, "storm") == 0) {
             struct cupti_kernel record = kernel_of(0, "child");
             record.end = now();
@@ -252,7 +269,7 @@ static int fork_and_wait(const char *how)
                 CUPTI(fake_record)(60, &record, sizeof record);
         }
         close(ready[1]);
-        if (read(ready[0], &byte, 1) < 0)
+        if (write(up[1], &byte, 1) < 0 || read(ready[0], &byte, 1) < 0)
             _exit(72);
         if (strcmp(how, "exec") == 0)
             execl("/bin/sleep", "sleep", "30", (char *)NULL);
@@ -260,6 +277,8 @@ static int fork_and_wait(const char *how)
             exit(0);
         _exit(0);
     }
+    if (read(up[0], &byte, 1) != 1)
+        return -1;
     printf("%d\n", (int)child);
     fflush(stdout);
     char line[16];
@@ -267,6 +286,8 @@ static int fork_and_wait(const char *how)
         return -1;
     close(ready[0]);
     close(ready[1]);
+    close(up[0]);
+    close(up[1]);
     if (strcmp(how, "exec") == 0) { /* let the test look at the new program */
         printf("running\n");
         fflush(stdout);
