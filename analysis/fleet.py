@@ -36,19 +36,19 @@ def fleet_document(
     study: Study, events: list[dict[str, object]], zone: tzinfo, settings: Settings, window: int | None = None
 ) -> dict[str, object]:
     """Give the account of the whole capacity in all, over time, by GPU model and by node, with the latest events."""
-    total, (since, until) = study.total(window), study.span(window)
+    total, (since, until), (first, last) = study.total(window), study.span(window), study.gathered.known
     return {
         "since": iso(since),
         "until": iso(until),
         "zone": str(zone),
         "rung": study.rung,
-        "as_of": iso(study.gathered.last_at),
+        "as_of": iso(study.gathered.known[1]),
         "device_count": len(_here(study, since, until)),
         "lost_device_count": sum(1 for at in _here(study, since, until) if _is_lost(study, at, until)),
         "gpu_seconds": as_document(total),
         "coverage_ratio": total.coverage_ratio,
         "used_ratio": total.used_ratio,
-        "series": series(study, bins(since, until, zone), settings, total),
+        "series": series(study, bins(max(since, first), min(until, last), zone), settings, total),
         **{name: _rows(study, word, window) for name, word in _GROUPS.items()},
         "events": events,
     }
@@ -76,7 +76,9 @@ def gather_events(tables: Tables, since: float, until: float) -> list[dict[str, 
 
 
 def bins(since: float, until: float, zone: tzinfo) -> list[float]:
-    """Give the edges of a time axis: hours, or days of the zone, as fine as a chart can show."""
+    """Give the edges of a time axis: hours, or days of the zone, as fine as a chart can show; none for no time."""
+    if until <= since:
+        return []
     for step in _STEPS_SECONDS:
         if (until - since) / step <= _MOST_POINTS:
             inner = np.arange(np.floor(since / step) + 1, np.ceil(until / step)) * step
@@ -88,6 +90,8 @@ def bins(since: float, until: float, zone: tzinfo) -> list[float]:
 
 def series(study: Study, edges: Sequence[float], settings: Settings, total: GpuSeconds) -> list[dict[str, object]]:
     """Give the account of each stretch between two edges. Parts that are unknown in all are unknown in each."""
+    if not edges:
+        return []
     marks = np.asarray(edges, dtype=np.float64)
     sums = _held_sums(study, marks) | _busy_sums(study, marks, settings)
     inventory = study.gathered.inventory
@@ -179,5 +183,5 @@ def _is_lost(study: Study, at: int, until: float) -> bool:
     """Say whether a device was lost when the window ended."""
     inventory = study.gathered.inventory
     lost: Any = [] if inventory is None else inventory.devices[at].lost
-    moment = min(until, study.gathered.last_at)
+    moment = min(until, study.gathered.known[1])
     return any(start < moment <= end for start, end in lost)

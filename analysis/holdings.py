@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import ibis
 import numpy as np
 
-from analysis.frames import Bools, Columns, Floats, Ints, Tables, add_by, codes, fetch, seconds, timestamp
+from analysis.frames import Bools, Columns, Floats, Ints, Tables, add_by, codes, fetch, none_if_nan, seconds, timestamp
 from warehouse.contract.model import FAILED_STATES
 
 if TYPE_CHECKING:
@@ -38,6 +38,10 @@ JOB_WORDS = (
     "interactive",
 )
 """Columns of ``job`` that travel with every allocation of it."""
+
+
+Span = tuple[float, float]
+"""From when to when, in seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,18 @@ class Holdings:
         return [values[row] for row in self.row]
 
 
-def known_span(tables: Tables) -> tuple[float, float] | None:
+def last_held_at(tables: Tables, until: float, last_at: float) -> float | None:
+    """Give the last instant before ``until`` at which anybody held a GPU."""
+    attempt = tables.attempt.select("attempt_key", attempt_end="end_at")
+    held = tables.allocation.filter(tables.allocation.gpu_count > 0, tables.allocation.start_at < timestamp(until))
+    held = held.left_join(attempt, "attempt_key")
+    end = ibis.least(ibis.coalesce(seconds(held.end_at), seconds(held.attempt_end), last_at), until)
+    ends = held.select(end=end, start=seconds(held.start_at))
+    found = fetch(ends.filter(ends.end > ends.start).aggregate(last=ends.end.max())).numbers("last")[0]
+    return none_if_nan(found)
+
+
+def known_span(tables: Tables) -> Span | None:
     """Give the first and the last instant that the store knows GPUs by: open intervals are counted until the last.
 
     A sample speaks until its cadence is over. None: the store is empty.

@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from analysis.account import GpuSeconds
     from analysis.activity import Activity
     from analysis.frames import Bools, Floats, Ints
-    from analysis.holdings import Holdings
+    from analysis.holdings import Holdings, Span
 
-Span = tuple[float, float]
 Claim = tuple[float, float, float]
 UNCLAIMED = ("unallocated", "down", "unreported")
 

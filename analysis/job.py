@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from analysis.evidence import AttemptEvidence, Reading
+    from analysis.holdings import Span
     from warehouse.contract.settings import Settings
 
 TIMELINE_POINTS = 300
@@ -65,7 +66,7 @@ def job_attempts(tables: Tables, job_key: str) -> Columns:
     )
 
 
-def life(attempts: Columns, window: tuple[float, float], last_at: float) -> tuple[float, float] | None:
+def life(attempts: Columns, window: Span, last_at: float) -> Span | None:
     """Give from when to when a job ran, within a window; None: it did not run there."""
     starts, ends = attempts.numbers("start"), attempts.numbers("end")
     ran = ~np.isnan(starts)
@@ -188,7 +189,7 @@ def _finding(rule: str, text: str, value: float, threshold: float, unit: str) ->
     return {"rule": rule, "title": text, "text": text, "value": value, "threshold": threshold, "unit": unit}
 
 
-def timeline(tables: Tables, attempt_keys: Sequence[str], window: tuple[float, float]) -> list[dict[str, object]]:
+def timeline(tables: Tables, attempt_keys: Sequence[str], window: Span) -> list[dict[str, object]]:
     """Give the means over all devices of a job in equal steps of time; a step without data has None everywhere.
 
     Steps are never shorter than the cadence of the samples.

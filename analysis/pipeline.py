@@ -10,17 +10,19 @@ from dataclasses import dataclass
 from time import time as now
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from analysis import asking, fleet, job, waste, weekly
 from analysis.asking import WINDOW_PARAMETERS, Asked
 from analysis.gather import gather_evidence
+from analysis.holdings import known_span, last_held_at
 from analysis.memory import Memory
 from analysis.recommend import advise, recommend_document
 from analysis.repetition import FamilyReport, families_document, find_families
-from analysis.study import Gathered, Study, gather, gather_attempts, has_holdings, judge, resolve
+from analysis.study import Gathered, Study, gather, gather_attempts, judge, resolve
 from analysis.window import edge, week_of, week_window, weeks_before, weeks_between
 from warehouse.contract.errors import BadUseError, NotFoundError
 from warehouse.contract.metrics import Rung
-from warehouse.contract.model import Window
 from warehouse.contract.units import iso
 from warehouse.settings import CLUSTER_ZONE
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
     from analysis.evidence import AttemptEvidence
+    from analysis.holdings import Span
     from warehouse.client import Answer, Document, Parameters
     from warehouse.contract.settings import Settings
     from warehouse.queries import Tables
@@ -61,20 +64,20 @@ class _Question:
         """Give window, zone and rung."""
         return asking.read_asked(self.parameters, self.settings, self.settings[CLUSTER_ZONE])
 
-    def gather(self, edges: tuple[float, ...], last_at: float) -> Gathered:
+    def gather(self, edges: tuple[float, ...], known: Span) -> Gathered:
         """Gather what is known between the edges, or remember it."""
         key = (self.version, edges, _fingerprint(self.settings))
-        return _gathered.get(key, lambda: gather(self.tables, edges, last_at, self.settings))
+        return _gathered.get(key, lambda: gather(self.tables, edges, known, self.settings))
 
     def study(self, *, by_week: bool = False) -> Study | None:
         """Study the window that was asked for, in one piece or by week; None: the store is empty."""
-        asked = self.asked()
-        span = resolve(self.tables, asked.window)
-        if span is None:
+        asked, known = self.asked(), known_span(self.tables)
+        if known is None:
             return None
-        since, until, last = span
-        inner = [edge(week.since_at) for _, week in weeks_between(since, until, asked.zone)] if by_week else []
-        gathered = self.gather((since, *(at for at in inner if since < at < until), until), last)
+        since, until = resolve(known, asked.window)
+        weeks = weeks_between(max(since, known[0]), min(until, known[1]), asked.zone) if by_week else []
+        inner = (edge(week.since_at) for _, week in weeks)
+        gathered = self.gather((since, *(at for at in inner if since < at < until), until), known)
         return judge(gathered, self.settings, rung=asked.rung)
 
 
@@ -170,12 +173,12 @@ def _job(question: _Question) -> Document:
     key = _job_key(tables, question.parameters.get("id", ""))
     attempts = job.job_attempts(tables, key)
     keys = list(attempts.values("attempt_key"))
-    span = resolve(tables, asked.window)
+    known = known_span(tables)
     evidence: list[AttemptEvidence] = []
     rung, line = None, []
-    window = None if span is None else job.life(attempts, span[:2], span[2])
-    if window is not None and span is not None:
-        study = judge(gather_attempts(tables, keys, window, span[2], settings), settings, rung=asked.rung)
+    window = None if known is None else job.life(attempts, resolve(known, asked.window), known[1])
+    if window is not None and known is not None:
+        study = judge(gather_attempts(tables, keys, window, known, settings), settings, rung=asked.rung)
         evidence, rung = gather_evidence(study, settings), study.rung
         line = job.timeline(tables, keys, window)
     family = _family_of(question, key)
@@ -196,28 +199,28 @@ def _job_key(tables: Tables, name: str) -> str:
 
 def _family_of(question: _Question, job_key: str) -> str | None:
     """Give the family of a job among all jobs in the store."""
-    span = resolve(question.tables, Window())
-    if span is None:
+    known = known_span(question.tables)
+    if known is None:
         return None
-    study = judge(question.gather((span[0], span[1]), span[2]), question.settings)
+    study = judge(question.gather(known, known), question.settings)
     return find_families(_evidence(question, study), question.settings).family_of().get(job_key)
 
 
 def _weekly(question: _Question) -> Document:
     tables, settings, zone = question.tables, question.settings, question.zone
-    span = resolve(tables, Window())
-    if span is None:
+    known = known_span(tables)
+    if known is None:
         raise NotFoundError("no complete week: the store is empty; import something first")
-    name = question.parameters.get("week") or _last_complete_week(tables, span, zone)
+    name = question.parameters.get("week") or _last_complete_week(tables, known, zone)
     first = edge(week_window(name, zone).since_at)
     weeks = [
         (week, window)
         for week, window in weeks_before(name, weekly.TREND_WEEKS, zone)
-        if edge(window.until_at) > span[0] or edge(window.since_at) == first
+        if edge(window.until_at) > known[0] or edge(window.since_at) == first
     ]
     edges = (*(edge(window.since_at) for _, window in weeks), edge(weeks[-1][1].until_at))
     at = len(weeks) - 1
-    study = judge(question.gather(edges, span[2]), settings, rung=question.asked().rung, judged=at)
+    study = judge(question.gather(edges, known), settings, rung=question.asked().rung, judged=at)
     evidence = gather_evidence(study, settings, at)
     report = find_families(evidence, settings)
     events = fleet.gather_events(tables, *study.span(at))
@@ -231,15 +234,13 @@ def _weekly(question: _Question) -> Document:
     )
 
 
-def _last_complete_week(tables: Tables, span: tuple[float, float, float], zone: ZoneInfo) -> str:
+def _last_complete_week(tables: Tables, known: Span, zone: ZoneInfo) -> str:
     """Give the last week that is over and in which anybody held a GPU."""
-    name = week_of(min(now(), span[2]), zone)
-    while edge(week_window(name, zone).until_at) > span[0]:
-        window = week_window(name, zone)
-        if edge(window.until_at) <= now() and has_holdings(tables, window, span[2]):
-            return name
-        name = week_of(edge(window.since_at) - 1.0, zone)
-    raise NotFoundError("no complete week with data yet; name one that is running with --week")
+    running = week_window(week_of(now(), zone), zone)
+    held = last_held_at(tables, edge(running.since_at), known[1])
+    if held is None:
+        raise NotFoundError("no complete week with data yet; name one that is running with --week")
+    return week_of(np.nextafter(held, 0.0), zone)
 
 
 def _remembered(name: str, known: tuple[str, ...], answer: Callable[[_Question], Document]) -> Answer:

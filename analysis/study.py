@@ -10,12 +10,11 @@ import numpy as np
 from analysis.activity import gather_activity
 from analysis.booking import Books, Entries, Evidence, book, enter, known_seconds
 from analysis.frames import Bools, Tables, codes
-from analysis.holdings import Holdings, holdings, known_span
+from analysis.holdings import Holdings, Span, holdings
 from analysis.inventory import Inventory, gather_inventory
 from analysis.rung import choose_rung
 from analysis.sources import Sources, gather_sources
 from analysis.summaries import gather_summaries
-from analysis.window import edge
 from warehouse.contract.model import Window
 
 if TYPE_CHECKING:
@@ -30,14 +29,15 @@ if TYPE_CHECKING:
 class Gathered:
     """The evidence of ``[edges[0], edges[-1])``, before a rung is chosen.
 
-    ``last_at`` is the last instant that the store knows of. ``inventory`` is None where only some attempts are studied.
+    ``known`` is the first and the last instant that the store speaks of. ``inventory`` is None where only some attempts
+    are studied.
     """
 
     evidence: Evidence
     entries: Entries
     inventory: Inventory | None
     sources: Sources
-    last_at: float
+    known: Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Study:
         inventory = self.gathered.inventory
         return account if inventory is None else inventory.complete_account(account, self.span(window))
 
-    def span(self, window: int | None = None) -> tuple[float, float]:
+    def span(self, window: int | None = None) -> Span:
         """Give where a window begins and ends, or all of them together."""
         first, last = (0, len(self.edges) - 1) if window is None else (window, window + 1)
         return self.edges[first], self.edges[last]
@@ -98,45 +98,35 @@ class Study:
         return self.entries.window >= 0 if window is None else self.entries.window == window
 
 
-def has_holdings(tables: Tables, window: Window, last_at: float) -> bool:
-    """Say whether anybody held a GPU in a window."""
-    held = holdings(tables, window, last_at)
-    return bool(len(enter(held, (edge(window.since_at), edge(window.until_at))).holding))
-
-
 def job_keys(held: Holdings) -> list[str]:
     """Give the job key of each holding; of an attempt that nobody described, from the attempt's own key."""
     known = zip(held.pick("job_key"), held.attempt, strict=True)
     return [key or held.attempt_keys[at].rpartition(":")[0] or held.attempt_keys[at] for key, at in known]
 
 
-def resolve(tables: Tables, window: Window) -> tuple[float, float, float] | None:
-    """Give since, until and the last instant known; an open side ends at what the store knows. None: nothing there."""
-    span = known_span(tables)
-    if span is None:
-        return None
-    since = span[0] if window.since_at is None else window.since_at
-    until = span[1] if window.until_at is None else window.until_at
-    return since, max(until, since), span[1]
+def resolve(known: Span, window: Window) -> Span:
+    """Give the edges of a window; an open side ends at what the store knows."""
+    since, until = window.since_at, window.until_at
+    if since is None:
+        since = known[0] if until is None else min(known[0], until)
+    return since, max(known[1], since) if until is None else until
 
 
-def gather(tables: Tables, edges: Sequence[float], last_at: float, settings: Settings) -> Gathered:
+def gather(tables: Tables, edges: Sequence[float], known: Span, settings: Settings) -> Gathered:
     """Gather what is known of the time between the edges: one scan of the samples."""
-    held = holdings(tables, Window(edges[0], edges[-1]), last_at)
+    held = holdings(tables, Window(edges[0], edges[-1]), known[1])
     activity = gather_activity(tables, held, edges, settings)
     evidence = Evidence(held, activity, gather_summaries(tables), tuple(edges))
-    inventory = gather_inventory(tables, held, activity, last_at)
-    return Gathered(evidence, enter(held, edges), inventory, gather_sources(tables), last_at)
+    inventory = gather_inventory(tables, held, activity, known[1])
+    return Gathered(evidence, enter(held, edges), inventory, gather_sources(tables), known)
 
 
-def gather_attempts(
-    tables: Tables, keys: Sequence[str], window: tuple[float, float], last_at: float, settings: Settings
-) -> Gathered:
+def gather_attempts(tables: Tables, keys: Sequence[str], window: Span, known: Span, settings: Settings) -> Gathered:
     """Gather what is known of some attempts alone; shares of devices are settled among all who held them."""
-    held = holdings(tables, Window(*window), last_at).only(keys)
+    held = holdings(tables, Window(*window), known[1]).only(keys)
     activity = gather_activity(tables, held, window, settings, owners=keys)
     evidence = Evidence(held, activity, gather_summaries(tables), window)
-    return Gathered(evidence, enter(held, window), None, gather_sources(tables), last_at)
+    return Gathered(evidence, enter(held, window), None, gather_sources(tables), known)
 
 
 def judge(gathered: Gathered, settings: Settings, *, rung: Rung | None = None, judged: int | None = None) -> Study:

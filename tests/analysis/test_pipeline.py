@@ -133,7 +133,7 @@ def test_the_fleet_is_told_over_time_by_model_and_by_node(world: World) -> None:
     assert (document["device_count"], document["as_of"]) == (2, iso(T0 + HOUR))
     assert {row["key"]: row["gpu_seconds"]["capacity"] for row in document["by_model"]} == {"A": 3600.0, "B": 3600.0}
     assert {row["key"]: row["used_ratio"] for row in document["by_node"]} == {"n0": 0.5, "n1": 0.0}
-    assert [point["gpu_seconds"]["used"] for point in document["series"]] == [1800.0, None]
+    assert [point["gpu_seconds"]["used"] for point in document["series"]] == [1800.0]
     assert [(event["kind"], event["happened_at"]) for event in document["events"]] == [("device_lost", iso(T0 + 3000))]
 
 
@@ -189,6 +189,29 @@ def test_a_week_that_is_not_over_must_be_named(world: World, monkeypatch: pytest
     with pytest.raises(NotFoundError, match="no complete week"):
         world.ask("weekly")
     assert world.ask("weekly", week="2026-W45")["waste"]["jobs"] == 1
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        {"since": "2030-01-01"},
+        {"until": "1999-01-01"},
+        {"since": "0001-01-02", "until": "9998-01-01"},
+        {"week": "2026-W20"},
+    ],
+)
+@pytest.mark.parametrize("question", ["waste", "jobs", "families", "recommend", "fleet", "analyze"])
+def test_a_window_far_from_the_data_is_answered_too(question: str, window: dict[str, str], world: World) -> None:
+    document = small_site(world).ask(question, **window, **({"by": "week"} if question == "waste" else {}))
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    amounts = document.get("gpu_seconds")
+    if amounts is not None:
+        assert amounts["allocated"] == (7200.0 if window.get("since") == "0001-01-02" else 0.0)
+
+
+def test_the_time_axis_ends_where_the_data_end(world: World) -> None:
+    series = small_site(world).ask("fleet", week="2026-W45")["series"]
+    assert [(point["start_at"], point["end_at"]) for point in series] == [(iso(T0), iso(T0 + HOUR))]
 
 
 def test_families_and_advice_rest_on_the_same_accounts_as_waste(world: World) -> None:
