@@ -41,6 +41,7 @@ class NativeLibrary(NamedTuple):
 LIBRARIES = (
     NativeLibrary("collector/simulate/native", "libnvidia-ml.so.1"),
     NativeLibrary("collector/tracer", "libtrueload_tracer.so"),
+    NativeLibrary("collector/simulate/cupti", "libtrueload_tracer_bench.so"),
 )
 
 
