@@ -25,7 +25,7 @@
 
 /* As published with each release: CUPTI_API_VERSION, and the sizes of kernel, copy, set and overhead records. */
 #if FAKE_VERSION == 120100
-enum { API_VERSION = 18, KERNEL = 160 + 48, COPY = 80, SET = 88, OVERHEAD = 40 };
+enum { API_VERSION = 18, KERNEL = 208, COPY = 88, SET = 88, OVERHEAD = 40 };
 #elif FAKE_VERSION == 120900
 enum { API_VERSION = 27, KERNEL = 208, COPY = 96, SET = 88, OVERHEAD = 56 };
 #elif FAKE_VERSION == 130000
@@ -35,7 +35,7 @@ enum { API_VERSION = 130202, KERNEL = 232, COPY = 96, SET = 88, OVERHEAD = 56 };
 #else
 enum { API_VERSION = 130401, KERNEL = 248, COPY = 112, SET = 104, OVERHEAD = 56 };
 #endif
-enum { PEER = 120, GRAPH = 64, OTHER = 32 };
+enum { PEER = 96, GRAPH = 56, OTHER = 32 };
 #define HAS_SUBSCRIBE (FAKE_VERSION >= 130000)
 #define HAS_SUBSCRIBERS (FAKE_VERSION >= 130200)
 #define HAS_SUBSCRIBER_CLOCK (FAKE_VERSION >= 130400)
