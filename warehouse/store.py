@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 FILE_NAME = "hot.duckdb"
 FILE_FORMAT = "v1.5.0"
+TAKE_NUMBER = "INSERT INTO committed SELECT nextval('commit_number') RETURNING number"
 """The file format that both supported DuckDB lines (1.5 and 2.0) read and write (DESIGN 5.5)."""
 
 Config = dict[str, str | bool | int | float | list[str]]
@@ -126,7 +127,7 @@ class Store:
             try:
                 cursor.execute("BEGIN")
                 yield Transaction(cursor)
-                number = _first_value(cursor.execute("SELECT nextval('commit_number')"))
+                number = _first_value(cursor.execute(TAKE_NUMBER))
                 cursor.execute("COMMIT")
             except duckdb.Error as cause:
                 _roll_back(cursor)
@@ -258,8 +259,8 @@ def _connect(path: Path, config: Config, *, recover: bool) -> duckdb.DuckDBPyCon
 
 
 def _reveal_lost_commits(connection: duckdb.DuckDBPyConnection, counter: CommitCounter, path: Path) -> None:
-    row = connection.execute("SELECT last_value FROM duckdb_sequences() WHERE sequence_name = 'commit_number'")
-    known = _first_value(row)
+    known = _first_value(connection.execute("SELECT max(number) FROM committed"))
+    connection.execute("DELETE FROM committed WHERE number < ?", [known])
     lost = counter.read() - known
     if lost > 0:
         LOG.error(
