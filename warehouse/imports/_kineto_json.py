@@ -34,12 +34,15 @@ def parse(text: bytes) -> Any:
         ValueError: it is none.
 
     """
-    quoted = _FRACTION.sub(rb'"\1":"\2"', text)
+    return _loads(_FRACTION.sub(rb'"\1":"\2"', text))
+
+
+def _loads(text: bytes) -> Any:
     try:
-        return orjson.loads(quoted)
+        return orjson.loads(text)
     except orjson.JSONDecodeError:
         # Python's reader also takes NaN, which Python's writer writes; a name in an old encoding costs a letter.
-        return json.loads(quoted.decode("utf-8", "replace"))
+        return json.loads(text.decode("utf-8", "replace"))
 
 
 def add_events(text: bytes, builder: Builder, place: str) -> None:
@@ -60,7 +63,7 @@ def config_of_event(text: bytes) -> KernelConfig:
         ValueError: the text is no JSON, or no event.
 
     """
-    event = parse(text)
+    event = _loads(text)
     if not isinstance(event, dict) or not isinstance(event.get("args"), dict):
         raise ValueError("no event with arguments")  # noqa: TRY004 - what is wrong is the text
     return config_of(clean(event.get("name", "")), event["args"])

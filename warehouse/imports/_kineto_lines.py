@@ -14,7 +14,7 @@ import numpy as np
 
 from warehouse.imports._kineto_builder import GPU_NOTE, Builder, Role, activity_of, role_of
 from warehouse.imports._kineto_json import add_events, config_of_event
-from warehouse.imports._kineto_words import LONG_NAME_BYTES, SHORT_NAME_BYTES, Words
+from warehouse.imports._kineto_words import Words
 from warehouse.timeline import Activity, Flags, GpuEvents, Ints, KernelConfig, SmallInts, Step
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ BEGIN = b"  {\n"
 END = b"  }"
 SEPARATOR = b",\n"
 _PHASE = b'    "ph": "'
-_HEADER = b'    "ph": "X", "cat": "'
 _COMPLETE = b'    "ph": "X", '
+_CATEGORY = b'"cat": "'
 _NAME = b'", "name": "'
 _AFTER_NAME = b'", "pid": '
 _TIMES = b'    "ts": '
@@ -67,15 +67,17 @@ class LineReader:
         opens, after = _events(words, np.concatenate(([begin], breaks + 1)), end)
         header = opens + len(BEGIN)
         complete = words.is_literal(header, _COMPLETE)
-        passed_over = words.is_literal(header, _PHASE) & (words.octets[header + len(_PHASE)] != ord("X"))
-        self._one_by_one(text, at, opens, after, ~complete & ~passed_over)
+        others = np.flatnonzero(~complete)
+        phase = header[others]
+        is_known = words.is_literal(phase, _PHASE) & (words.octets[phase + len(_PHASE)] != ord("X"))
+        self._one_by_one(text, at, opens, after, others[~is_known])
         breaks = np.concatenate((breaks, [end, end]))
         header_ends = np.searchsorted(breaks, header[complete])
         times, anchors = breaks[header_ends] + 1, breaks[header_ends + 1]
         self._complete_events(_Rows(text, words, opens[complete], after[complete], times, anchors), at)
 
-    def _one_by_one(self, text: bytes, at: int, opens: Ints, after: Ints, rows: Flags) -> None:
-        for row in np.flatnonzero(rows).tolist():
+    def _one_by_one(self, text: bytes, at: int, opens: Ints, after: Ints, rows: Ints) -> None:
+        for row in rows.tolist():
             try:
                 add_events(text[opens[row] : after[row]], self._builder, self._place(at + int(opens[row])))
             except ValueError as cause:
@@ -83,10 +85,10 @@ class LineReader:
 
     def _complete_events(self, rows: _Rows, at: int) -> None:
         words, header = rows.words, rows.opens + len(BEGIN)
-        code, categories, quote = words.names(header + len(_HEADER), SHORT_NAME_BYTES)
-        start, behind, start_fine, is_whole = words.microseconds(rows.times + len(_TIMES))
-        duration, end, duration_fine, _ = words.microseconds(behind + len(_DURATION))
-        fine = words.is_literal(header, _HEADER) & (code >= 0) & words.is_literal(quote, _NAME)
+        code, categories, quote = words.names(header + len(_COMPLETE) + len(_CATEGORY))
+        start, behind, start_fine, is_whole = words.microseconds(rows.times + len(_TIMES), is_short=False)
+        duration, end, duration_fine, _ = words.microseconds(behind + len(_DURATION), is_short=True)
+        fine = words.is_literal(header + len(_COMPLETE), _CATEGORY) & (code >= 0) & words.is_literal(quote, _NAME)
         fine &= words.is_literal(rows.times, _TIMES) & words.is_literal(behind, _DURATION) & start_fine & duration_fine
         fine &= words.is_literal(end, SEPARATOR)
         self._builder.has_decimals |= bool((fine & ~is_whole).any())
@@ -103,7 +105,7 @@ class LineReader:
             elif role is not Role.OTHER:
                 self._host(events, is_work=role is Role.CPU, on_gpu=category.lower() == GPU_NOTE)
             self._builder.event_counts[category] += int(fine[chosen].sum())
-        self._one_by_one(rows.text, at, rows.opens, rows.after, ~fine)
+        self._one_by_one(rows.text, at, rows.opens, rows.after, np.flatnonzero(~fine))
 
     def _gpu(self, events: _Events, activity: Activity) -> Flags:
         """Add GPU events; say which could be read."""
@@ -154,7 +156,7 @@ class LineReader:
 
     def _calls(self, events: _Events) -> Flags:
         """Add calls of the host; say which could be read."""
-        code, names, _ = events.rows.words.names(events.names, LONG_NAME_BYTES)
+        code, names, _ = events.rows.words.names(events.names)
         correlation, _, fine = events.rows.number(_CORRELATION)
         fine &= code >= 0
         api = np.array([self._builder.api(name) for name in names], np.int32)[code]
@@ -232,11 +234,13 @@ class _Events:
 
 def _events(words: Words, lines: Ints, end: int) -> tuple[Ints, Ints]:
     """Give where events begin and end. They follow each other with nothing but a comma and a line break between."""
-    is_open, is_close = words.are_literals(lines, BEGIN, END)
-    opens, after = lines[is_open], lines[is_close] + len(END)
-    if not len(opens) or len(opens) != len(after) or opens[0] != lines[0] or after[-1] != end:
+    sizes = np.diff(lines, append=end)
+    opens = lines[sizes == len(BEGIN)]
+    opens = opens[words.is_literal(opens, BEGIN)]
+    closes = lines[sizes == len(END + SEPARATOR)]
+    after = np.append(closes[words.is_literal(closes, END + SEPARATOR)] + len(END), end)
+    if len(opens) != len(after) or opens[0] != lines[0] or not words.is_literal(after[-1:] - len(END), END)[0]:
         raise NotLaidOutError
-    follows = words.is_literal(after[:-1], SEPARATOR) & (opens[1:] == after[:-1] + len(SEPARATOR))
-    if not follows.all() or np.any(opens > after):
+    if np.any(opens[1:] != after[:-1] + len(SEPARATOR)):
         raise NotLaidOutError
     return opens, after

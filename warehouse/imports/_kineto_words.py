@@ -20,9 +20,11 @@ PAD_BYTES = 128
 
 _WORD_BYTES = 8
 _NUMBER_BYTES = 24
-SHORT_NAME_BYTES = 24
-LONG_NAME_BYTES = 64
-"""Windows for two kinds of names: categories, and functions of the runtime, the longest of which have 54 letters."""
+_NAME_WINDOWS = (24, 64)
+"""First for categories and most functions of the runtime, then for the rest of those; the longest has 54 letters."""
+
+_ROUNDS = 32
+"""So many different values are told apart by comparing, for mostly there are few; the rest by sorting."""
 
 _MAX_MICROSECONDS = (1 << 62) // 1000
 """What is larger does not fit as nanoseconds; no clock stands there before the year 2116."""
@@ -47,23 +49,34 @@ class Words:
             (len(self._text) - _WORD_BYTES + 1,), dtype="<u8", buffer=self._text, strides=(1,)
         )
 
-    def are_literals(self, at: Ints, *literals: bytes) -> list[Flags]:
-        """Say for each of some literals, shorter than eight bytes, where the text goes on with it."""
-        loaded = self._words[at]
-        return [(loaded & _KEEP[len(literal)]) == _word(literal) for literal in literals]
-
     def is_literal(self, at: Ints, literal: bytes) -> Flags:
         """Say where the text goes on with ``literal``."""
         if len(literal) < _WORD_BYTES:
-            return self.are_literals(at, literal)[0]
+            short: Flags = (self._words[at] & _KEEP[len(literal)]) == _word(literal)
+            return short
         same: Flags = self._words[at] == _word(literal[:_WORD_BYTES])
         for offset in range(_WORD_BYTES, len(literal), _WORD_BYTES):
             first = min(offset, len(literal) - _WORD_BYTES)
             same &= self._words[at + first] == _word(literal[first : first + _WORD_BYTES])
         return same
 
-    def whole(self, at: Ints) -> tuple[Ints, Ints, Flags]:
-        """Read whole numbers without a sign: values, the places behind them, and where there was one."""
+    def whole(self, at: Ints, *, is_short: bool = True) -> tuple[Ints, Ints, Flags]:
+        """Read whole numbers without a sign: values, the places behind them, and where there was one.
+
+        ``is_short``: most have less than eight digits, so that loading one word is enough for them.
+        """
+        if not is_short:
+            return self._long_whole(at)
+        octets = self._window(at, _WORD_BYTES)
+        count = _count_digits(octets)
+        value = _digits(octets.view("<u8")[:, 0], count).astype(np.int64)
+        behind, readable = at + count, count > 0
+        # No end within the word looks like no digit at all: look again, with a wider window.
+        if len(rows := np.flatnonzero(~readable)):
+            value[rows], behind[rows], readable[rows] = self._long_whole(at[rows])
+        return value, behind, readable
+
+    def _long_whole(self, at: Ints) -> tuple[Ints, Ints, Flags]:
         octets = self._window(at, _NUMBER_BYTES)
         count = _count_digits(octets)
         readable = (count > 0) & (count <= 2 * _WORD_BYTES)
@@ -73,9 +86,9 @@ class Words:
         value = _digits(words[:, 0], first) * _POWERS[second] + _digits(words[:, 1], second)
         return value.astype(np.int64), at + count, readable
 
-    def microseconds(self, at: Ints) -> tuple[Ints, Ints, Flags, Flags]:
+    def microseconds(self, at: Ints, *, is_short: bool) -> tuple[Ints, Ints, Flags, Flags]:
         """Read microseconds with up to three decimals: exact nanoseconds, the places behind, where, and which whole."""
-        value, behind, readable = self.whole(at)
+        value, behind, readable = self.whole(at, is_short=is_short)
         readable &= value < _MAX_MICROSECONDS
         is_whole = self.octets[behind] != _DOT
         nanoseconds = value * 1000
@@ -92,31 +105,60 @@ class Words:
             readable[rows] &= good
         return nanoseconds, behind, readable, is_whole
 
-    def names(self, at: Ints, size: int) -> tuple[SmallInts, list[str], Ints]:
+    def names(self, at: Ints) -> tuple[SmallInts, list[str], Ints]:
         """Read short texts up to their closing quote: a number for each, the texts, and the places of the quotes.
 
-        The number is -1 where the text does not end within ``size`` bytes or holds an escape.
+        The number is -1 where the text has more than 63 bytes or holds an escape.
         """
-        octets = self._window(at, size)
-        ends = (octets == _QUOTE) | (octets == _BACKSLASH)
-        count = ends.argmax(axis=1)
-        quote = at + count
-        readable = ends.any(axis=1) & (self.octets[quote] == _QUOTE)
-        words = octets.view("<u8").copy()
-        mixed = np.zeros(len(at), np.uint64)
-        for place in range(size // _WORD_BYTES):
-            kept = words[:, place] & _KEEP[np.clip(count - place * _WORD_BYTES, 0, _WORD_BYTES)]
-            mixed = (mixed ^ kept) * _MIX
-            mixed ^= mixed >> np.uint64(29)
-        _, first, codes = np.unique(mixed, return_index=True, return_inverse=True)
-        texts = [self._text[at[row] : quote[row]].decode("utf-8", "replace") for row in first]
-        return np.where(readable, codes, -1).astype(np.int32), texts, quote
+        codes, quotes = np.full(len(at), -1, np.int32), at.copy()
+        texts: list[str] = []
+        left = np.arange(len(at))
+        for size in _NAME_WINDOWS:
+            octets = self._window(at[left], size)
+            ends = (octets == _QUOTE) | (octets == _BACKSLASH)
+            count = ends.argmax(axis=1)
+            quotes[left] = at[left] + count
+            has_end = octets[np.arange(len(left)), count] == _QUOTE
+            number, first = _grouped(_mixed(octets.view("<u8")[has_end], count[has_end]))
+            rows = left[has_end]
+            codes[rows] = number + len(texts)
+            texts += [self._text[at[row] : quotes[row]].decode("utf-8", "replace") for row in rows[first]]
+            left = left[~ends.any(axis=1)]
+            if not len(left):
+                break
+        return codes, texts, quotes
 
     def _window(self, at: Ints, size: int) -> npt.NDArray[np.uint8]:
         words = np.empty((len(at), size // _WORD_BYTES), "<u8")
         for place in range(size // _WORD_BYTES):
             words[:, place] = self._words[at + place * _WORD_BYTES]
         return words.view(np.uint8)
+
+
+def _mixed(words: Words_, count: Ints) -> Words_:
+    """Give one number for the first ``count`` bytes of each row of words."""
+    mixed = np.zeros(len(words), np.uint64)
+    for place in range(words.shape[1]):
+        kept = words[:, place] & _KEEP[np.clip(count - place * _WORD_BYTES, 0, _WORD_BYTES)]
+        mixed = (mixed ^ kept) * _MIX
+        mixed ^= mixed >> np.uint64(29)
+    return mixed
+
+
+def _grouped(values: Words_) -> tuple[SmallInts, list[int]]:
+    """Number equal values alike: a number for each row, and for each number a row that has it."""
+    numbers, first = np.zeros(len(values), np.int32), list[int]()
+    left = np.arange(len(values))
+    while len(left) and len(first) < _ROUNDS:
+        same = values[left] == values[left[0]]
+        numbers[left[same]] = len(first)
+        first.append(int(left[0]))
+        left = left[~same]
+    if len(left):
+        _, rows, inverse = np.unique(values[left], return_index=True, return_inverse=True)
+        numbers[left] = inverse + len(first)
+        first += left[rows].tolist()
+    return numbers, first
 
 
 def _count_digits(octets: npt.NDArray[np.uint8]) -> Ints:
