@@ -9,6 +9,7 @@ static _Atomic(enum tracer_mode) mode;
 static _Atomic(cupti_subscriber) subscriber;
 static uint32_t version;
 static int graphs_as_one;
+static int is_shared_library; /* the application had loaded it: others may use it */
 
 /* The calls of CUPTI, named as the symbols are. */
 static struct {
@@ -100,6 +101,7 @@ static void *open_library(const char *path)
     void *library = NULL;
     for (size_t i = 0; !library && i < NAMES; i++)
         library = dlopen(names[i], RTLD_NOW | RTLD_NOLOAD);
+    is_shared_library = library != NULL;
     if (!library && path && *path)
         return dlopen(path, RTLD_NOW | RTLD_LOCAL);
     /* A CUPTI newer than the driver does not initialise; an older one does. */
@@ -255,13 +257,22 @@ static int arm_shared(struct cupti_problem *problem)
     return enable_kinds(problem);
 }
 
-int cupti_arm(int graph_level, struct cupti_problem *problem)
+/* Whether a profiler registered its callbacks before CUDA was initialised, and so before us: a flush is refused
+ * (CUPTI_INVALID_OPERATION) as long as nobody has. */
+static int are_callbacks_taken(void)
+{
+    return is_shared_library && cupti.ActivityFlushAll(CUPTI_FLUSH_COMPLETE) == CUPTI_SUCCESS;
+}
+
+int cupti_arm(int graph_level, int take_over, struct cupti_problem *problem)
 {
     graphs_as_one = graph_level;
     if (mode != TRACER_MODE_SUBSCRIBER) {
         int subscribed = subscribe(problem);
         if (subscribed < 0)
             return 0;
+        if (!subscribed && !take_over && are_callbacks_taken())
+            return fail(problem, TRACER_STEP_SUBSCRIBE, CUPTI_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED);
         mode = subscribed ? TRACER_MODE_SUBSCRIBER : TRACER_MODE_SHARED_CALLBACKS;
     }
     return mode == TRACER_MODE_SUBSCRIBER ? arm_subscriber(problem) : arm_shared(problem);

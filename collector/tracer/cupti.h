@@ -21,8 +21,9 @@ struct cupti_problem {
 /* Find libcupti: the one that is already loaded, else `path`, else by the loader's search. 0: see problem. */
 int cupti_load(const char *path, const struct cupti_client *client, struct cupti_problem *problem);
 
-/* Register and enable everything, in the best mode that this CUPTI and driver allow. 0: see problem. */
-int cupti_arm(int graph_level, struct cupti_problem *problem);
+/* Register and enable everything, in the best mode that this CUPTI and driver allow. With `take_over` shared callbacks
+ * are registered though somebody else's may be in place. 0: see problem. */
+int cupti_arm(int graph_level, int take_over, struct cupti_problem *problem);
 
 /* Only in TRACER_MODE_SUBSCRIBER: stop and resume our own records; nobody else's are touched. 0 when that failed. */
 int cupti_pause(void);

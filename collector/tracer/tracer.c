@@ -118,7 +118,7 @@ static void rearm(struct tracer_region *region, uint64_t now)
         pool_write_off(now - settings.quiet_nanoseconds);
     if (cupti_mode() == TRACER_MODE_SUBSCRIBER)
         cupti_forget();
-    int armed = cupti_arm(settings.graph_level, &problem);
+    int armed = cupti_arm(settings.graph_level, 1, &problem);
     pthread_mutex_lock(&lock);
     region_begin_write(region);
     if (armed && region->header.state == TRACER_LOST)
@@ -178,6 +178,7 @@ static int look(struct tracer_region *region, uint64_t now, uint64_t lent_since,
             .lent_since = lent_since,
             .is_shared = cupti_mode() == TRACER_MODE_SHARED_CALLBACKS,
             .is_detached = dropped < 0,
+            .is_blind = cupti_mode() == TRACER_MODE_NONE,
             .is_paused = region->header.state == TRACER_PAUSED,
         },
         was_lost);
@@ -364,7 +365,7 @@ static void arm(struct tracer_region *region)
     int loaded = cupti_load(settings.cupti_path, &client, &problem);
     region->header.cupti_version = cupti_version();
     region->header.cuda_driver_version = cuda_driver_version();
-    if (loaded && cupti_arm(settings.graph_level, &problem))
+    if (loaded && cupti_arm(settings.graph_level, 0, &problem))
         region->header.state = TRACER_ARMED;
     else if (loaded && is_temporary(problem))
         lose(region, now, now, problem.step == TRACER_STEP_SUBSCRIBE ? TRACER_LOST_BUSY : TRACER_LOST_REFUSED,

@@ -53,7 +53,8 @@ struct watch_verdict watch_look(struct watch *watch, struct watch_sight sight, i
     uint64_t quiet_for = sight.now - watch->stirred_at;
     if (is_lost) {
         verdict.is_back = moved && verdict.lost_reason == 0;
-        verdict.rearm = !verdict.is_back && quiet_for >= watch->quiet_nanoseconds;
+        uint64_t enough = watch->quiet_nanoseconds * (sight.is_blind ? silence_factor : 1);
+        verdict.rearm = !verdict.is_back && quiet_for >= enough;
     } else if (sight.is_shared && !sight.is_paused && sight.lent_since == UINT64_MAX) {
         verdict.rearm = verdict.lost_reason == 0 && quiet_for >= silence_factor * watch->quiet_nanoseconds;
     }

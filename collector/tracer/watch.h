@@ -15,6 +15,7 @@ struct watch_sight {
     uint64_t lent_since;    /* when the oldest buffer still out was asked for; UINT64_MAX: none is */
     int is_shared;          /* TRACER_MODE_SHARED_CALLBACKS */
     int is_detached;        /* CUPTI says that our subscription is gone */
+    int is_blind;           /* our clock was never registered: nothing would stir it */
     int is_paused;
 };
 

@@ -59,6 +59,20 @@ def test_a_profiler_that_takes_the_shared_callbacks_is_noticed_and_outlived(test
     assert all(back.seconds[second].flags & layout.SECOND_LOST for second in inside if second in back.seconds)
 
 
+def test_a_profiler_that_was_there_before_cuda_keeps_the_shared_callbacks(testbed: Bench) -> None:
+    with _application(testbed, "12.9").start("load", "profiler start") as application:
+        held = application.header()
+        assert (held.state, held.mode) == (layout.STATE_LOST, layout.MODE_NONE)
+        assert [(range_.reason, range_.code) for range_ in held.lost] == [(layout.LOST_BUSY, 39)]
+        _run_kernel(application)
+        application.do("flush 0")
+        assert application.tell("profiler count") == ["1"]
+        application.do("profiler stop")
+        application.wait_for("its turn", _has_state(layout.STATE_ARMED))
+        _run_kernel(application)
+        assert _kernels(application.end()) == 1
+
+
 def test_a_buffer_that_never_comes_back_is_a_loss_from_when_it_was_lent(testbed: Bench) -> None:
     with _application(testbed, "12.9", TRUELOAD_TRACER_HOLD_SECONDS="0.5").start("load") as application:
         before = time.clock_gettime_ns(time.CLOCK_MONOTONIC)

@@ -433,6 +433,11 @@ CALL cuptiActivityDisable(uint32_t kind)
 CALL cuptiActivityFlushAll(uint32_t flag)
 {
     enter();
+    int registered = 0;
+    for (struct cupti_subscriber *client = clients; client < clients + CLIENTS; client++)
+        registered |= client->in_use && (client->completed || client->completed_v2);
+    if (!registered)
+        return leave(CUPTI_INVALID_OPERATION);
     while (stuck_flush && flag) {
         leave(0);
         pause();
