@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import mmap
 import os
 import platform
 import re
@@ -21,6 +20,7 @@ from pathlib import Path
 
 from collector.tracer import layout
 from collector.tracer.library import LIBRARY_NAME, library_path
+from collector.tracer.published import published_memory, read_header, read_piece
 from warehouse.contract.errors import TrueloadError
 from warehouse.contract.intervals import length, union
 
@@ -68,7 +68,7 @@ def measure(records: int = 1_000_000, streams: int = 4) -> TracerFigures:
     with child:
         assert child.stdout  # noqa: S101 - for the type checker: all three are pipes
         told = child.stdout.readline()  # then it waits, so that its memory can be found
-        memory = _published(child.pid) if told else None
+        memory = published_memory(child.pid) if told else None
         _, errors = child.communicate("")
     if child.returncode != 0 or memory is None:
         raise TrueloadError(f"the measured process failed ({child.returncode}): {errors.strip() or 'no message'}")
@@ -76,7 +76,7 @@ def measure(records: int = 1_000_000, streams: int = 4) -> TracerFigures:
 
 
 def _figures(told: dict[str, float], memory: memoryview) -> TracerFigures:
-    header, device = _header(memory), layout.parse_device(_piece(memory, layout.device_span(0)))
+    header, device = read_header(memory), layout.parse_device(read_piece(memory, layout.device_span(0)))
     busy = device.kernel_busy_nanoseconds_total
     return TracerFigures(
         records_count=header.records_total,
@@ -114,32 +114,6 @@ def _bench_library() -> Path:
     return folder / platform.machine() / "libtrueload_tracer_bench.so"
 
 
-def _published(pid: int | str) -> memoryview | None:
-    for entry in Path(f"/proc/{pid}/fd").iterdir():
-        try:
-            if str(entry.readlink()) != f"/memfd:{layout.NAME} (deleted)":
-                continue
-        except FileNotFoundError:
-            continue  # closed meanwhile, as the listing itself
-        descriptor = os.open(entry, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return memoryview(mmap.mmap(descriptor, layout.TOTAL_BYTES, prot=mmap.PROT_READ))
-        finally:
-            os.close(descriptor)
-    return None
-
-
-def _piece(memory: memoryview, span: layout.Span) -> bytes:
-    pieces = layout.read_together(memory, [span])
-    if pieces is None:
-        raise TrueloadError("the tracer was writing throughout; the machine is too busy to measure")
-    return pieces[0]
-
-
-def _header(memory: memoryview) -> layout.Header:
-    return layout.parse_header(_piece(memory, layout.HEADER_SPAN))
-
-
 def _resident_bytes() -> int:
     """Sum what belongs to the tracer: its library, its zero-initialised variables after it, what it publishes."""
     resident, ours = 0, False
@@ -157,10 +131,10 @@ def _be_measured(records: int, streams: int) -> None:
     tracer, bench = ctypes.CDLL(str(library_path())), ctypes.CDLL(str(_bench_library()))
     bench.bench_run.restype = ctypes.c_uint64
     tracer.InitializeInjection()
-    memory = _published("self")
+    memory = published_memory("self")
     if memory is None:
         raise TrueloadError("the tracer published nothing; set TRUELOAD_TRACER_LOG to a file to see why")
-    header = _header(memory)
+    header = read_header(memory)
     begin = (header.started_at_nanoseconds // _SECOND - 50) * _SECOND + header.clock_offset_nanoseconds
     timings, intervals = (_Timing * records)(), (ctypes.c_uint64 * 2 * records)()
     arguments = (ctypes.c_uint64(records), ctypes.c_uint32(streams), ctypes.c_uint64(begin))

@@ -50,3 +50,38 @@ CALL cuDeviceGetUuid_v2(uint8_t *uuid, int device)
         uuid[i] = (uint8_t)(device * 16 + i);
     return initialised ? SUCCESS : NOT_INITIALIZED;
 }
+
+/* As much as a program needs to launch a kernel that does nothing. */
+CALL cuDevicePrimaryCtxRetain(void **context, int device)
+{
+    (void)device;
+    *context = &initialised;
+    return initialised ? SUCCESS : NOT_INITIALIZED;
+}
+
+CALL cuCtxSetCurrent(void *context) { return context ? SUCCESS : 201; }
+
+CALL cuModuleLoadData(void **module, const void *image)
+{
+    *module = &once;
+    return strstr(image, ".entry empty()") ? SUCCESS : 218;
+}
+
+CALL cuModuleGetFunction(void **function, void *module, const char *name)
+{
+    *function = module;
+    return strcmp(name, "empty") == 0 ? SUCCESS : 500;
+}
+
+CALL cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                    unsigned block_y, unsigned block_z, unsigned shared_memory, void *stream, void **parameters,
+                    void **extra)
+{
+    (void)shared_memory;
+    (void)stream;
+    (void)parameters;
+    (void)extra;
+    return function && grid_x * grid_y * grid_z * block_x * block_y * block_z == 1 ? SUCCESS : 1;
+}
+
+CALL cuCtxSynchronize(void) { return SUCCESS; }
