@@ -158,7 +158,11 @@ def children(data: Path, server_url: str, token_file: Path, scenario: Scenario) 
     return [
         Child("demo-player", [*command, "demo", "play", *where]),
         *(
-            Child(f"agent-{node}", [*command, "agent", "run", "--node", node], _agent_environment(folder, node, where))
+            Child(
+                f"agent-{node}",
+                [*command, "agent", "run", "--node", node],
+                _agent_environment(folder, scenario.cluster, node, where),
+            )
             for node in scenario.nodes
         ),
         Child("demo-history", [*command, "demo", "history", *where], ends=True),
@@ -171,10 +175,10 @@ def is_playing(data: Path, scenario: Scenario) -> bool:
     return jobs_file(folder).exists() and all(state_file(folder, node).exists() for node in scenario.nodes)
 
 
-def _agent_environment(folder: DemoFolder, node: str, where: list[str]) -> dict[str, str]:
+def _agent_environment(folder: DemoFolder, cluster: str, node: str, where: list[str]) -> dict[str, str]:
     return {
         STATE_VARIABLE: str(state_file(folder.path, node)),
-        "TRUELOAD_AGENT__CLUSTER": "demo",
+        "TRUELOAD_AGENT__CLUSTER": cluster,
         "TRUELOAD_AGENT__NVML_LIBRARY": str(library_path()),
         "TRUELOAD_AGENT__JOB_SOURCE": "scenario",
         "TRUELOAD_AGENT__SCENARIO_JOBS_FILE": str(jobs_file(folder.path)),
