@@ -88,6 +88,17 @@ def test_a_broken_file_is_one_line_and_costs_only_itself(tmp_path: Path, profile
     assert found["errors"][0]["file"] == str(broken)
 
 
+def test_other_json_in_a_folder_is_told_and_is_no_failure(tmp_path: Path, profile: Path) -> None:
+    notes = tmp_path / "notes.json"
+    notes.write_text('{"a": 1}')
+    result = trace(tmp_path)
+    assert (result.exit_code, len(result.stderr.splitlines())) == (0, 1)
+    assert "notes.json: holds no profiler timeline" in result.stderr
+    assert trace(profile, notes).exit_code == 1
+    profile.unlink()
+    assert trace(tmp_path).exit_code == 1
+
+
 def test_people_get_milliseconds_percent_steps_and_kernels(profile: Path) -> None:
     result = trace(profile)
     assert result.exit_code == 0

@@ -30,6 +30,10 @@ _MIDDLE_EVENT = b"\n" + END + SEPARATOR
 _LAST_EVENT = re.compile(rb"\n  \}\s*\]")
 
 
+class NoTimelineError(BadInputError):
+    """The file is something else, such as notes beside the profiles of a folder."""
+
+
 def read_file(path: Path, consumed: Callable[[int], None]) -> Timeline:
     """Read a timeline. ``consumed`` is told how many bytes of the file have been read.
 
@@ -95,7 +99,7 @@ class _Reading:
         if not self._text:
             raise BadInputError(str(self._path), None, "is empty")
         expected = 'expected JSON with "traceEvents", as the PyTorch profiler writes it'
-        raise BadInputError(str(self._path), None, f"holds no profiler timeline; {expected}")
+        raise NoTimelineError(str(self._path), None, f"holds no profiler timeline; {expected}")
 
     def _events(self, lines: LineReader | None) -> bytes:
         """Read all events; give what stands behind them."""

@@ -159,7 +159,8 @@ class LineReader:
         code, names, _ = events.rows.words.names(events.names)
         correlation, _, fine = events.rows.number(_CORRELATION)
         fine &= code >= 0
-        api = np.array([self._builder.api(name) for name in names], np.int32)[code]
+        # Code -1, a name that could not be read, takes the last place; its row is not fine.
+        api = np.array([*map(self._builder.api, names), -1], np.int32)[code]
         start, duration = events.start_ns[fine], events.duration_ns[fine]
         self._builder.add_calls(start, duration, correlation[fine], api[fine])
         self._builder.add_cpu(start, start + duration)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from warehouse.contract.errors import BadInputError
 from warehouse.importer import Altered, Imported, Importer, ImportOptions, Rejected
-from warehouse.imports._kineto_file import read_file
+from warehouse.imports._kineto_file import NoTimelineError, read_file
 from warehouse.imports._kineto_records import SOURCE, profile_of, records_of
 from warehouse.imports._values import BadRowError
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from warehouse.timeline import Timeline
 
 SUFFIXES = (".json", ".json.gz")
+
+__all__ = ["IMPORTER", "NoTimelineError", "read_timeline", "trace_files"]
 
 
 def _ignore(_bytes: int) -> None:

@@ -225,6 +225,11 @@ def test_a_name_may_hold_anything(tmp_path: Path, joint: str) -> None:
         assert timeline.configs[0].name == json.loads(f'"{name}"')
 
 
+def test_a_call_whose_name_holds_an_escape_is_read_too(tmp_path: Path) -> None:
+    timeline = read_timeline(written(tmp_path, EXAMPLE.replace("cudaLaunchKernel", 'call \\"x\\"')))
+    assert (timeline.calls.apis, timeline.calls.correlation.tolist()) == (('call "x"',), [7])
+
+
 def test_categories_of_old_profilers_are_known(tmp_path: Path) -> None:
     events = [
         event("Kernel", 10, 5, device=0, stream=7, correlation=1),
