@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 Value = TypeVar("Value", bool, int, float, str, tuple[str, ...])
 PREFIX = "TRUELOAD_"
 RESERVED = {"TRUELOAD_CONFIG", "TRUELOAD_DATA", "TRUELOAD_DATA_ROOT", "TRUELOAD_REQUIRE_ALL", "TRUELOAD_STANDIN_STATE"}
-"""Environment names that are no settings: where files are, and what tests and the simulation use."""
+RESERVED_PREFIXES = ("TRUELOAD_TRACER_", "TRUELOAD_CUPTI_")
+"""Environment names that are no settings: where files are, what tests and the simulation use, and what the tracer
+inside a traced job reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ def _from_file(path: Path | None) -> list[tuple[str, object, str]]:
 def _from_environment(environment: Mapping[str, str]) -> list[tuple[str, object, str]]:
     found: list[tuple[str, object, str]] = []
     for variable, value in sorted(environment.items()):
-        if not variable.startswith(PREFIX) or variable in RESERVED:
+        if not variable.startswith(PREFIX) or variable in RESERVED or variable.startswith(RESERVED_PREFIXES):
             continue
         section, separator, key = variable.removeprefix(PREFIX).lower().partition("__")
         found.append((f"{section}.{key}" if separator else section, value, variable))
