@@ -126,7 +126,7 @@ def known_span(tables: Tables) -> Span | None:
         ibis.union(*(span.select(first=seconds(span["first"]), last=span["last"].cast("float64")) for span in spans))
     )
     first, last = found.numbers("first"), found.numbers("last")
-    return None if np.isnan(last).all() else (float(np.nanmin(first)), float(np.nanmax(last)))
+    return None if np.isnan(last).all() else (float(np.nanmin([*first, *last])), float(np.nanmax(last)))
 
 
 def holdings(tables: Tables, window: Window, last_at: float) -> Holdings:

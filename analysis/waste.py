@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.account import GpuSeconds, as_document
-from analysis.frames import Bools, Ints, codes, none_if_nan
+from analysis.frames import Bools, Ints, codes
 from analysis.window import week_of
 from warehouse.contract.units import iso
 
@@ -116,11 +116,12 @@ def _job_words(study: Study, numbered: Ints, groups: int) -> list[dict[str, obje
     starts, ends = np.full(groups, np.inf), np.full(groups, -np.inf)
     here = numbered >= 0
     np.minimum.at(starts, numbered[here], study.held.start[study.entries.holding[here]])
-    np.maximum.at(ends, numbered[here], words.numbers("attempt_end_at")[rows[here]])
+    ended = words.numbers("attempt_end_at")[rows[here]]
+    np.maximum.at(ends, numbered[here], np.where(np.isnan(ended), np.inf, ended))
     for number, row in zip(numbered[here], rows[here], strict=True):
         found[number] = {
             **{name: words.values(name)[row] for name in JOB_ROW_WORDS},
             "start_at": iso(float(starts[number])),
-            "end_at": iso(none_if_nan(ends[number])),
+            "end_at": iso(float(ends[number])) if np.isfinite(ends[number]) else None,
         }
     return found

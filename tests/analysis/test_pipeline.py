@@ -10,7 +10,7 @@ import pytest
 from analysis import pipeline
 from tests.analysis.worlds import T0, World, allocation, attempt, job, sample
 from warehouse.contract.errors import BadUseError, NotFoundError
-from warehouse.contract.model import AttemptState, AttemptSummary, Device, Event
+from warehouse.contract.model import Attempt, AttemptState, AttemptSummary, Device, Event
 from warehouse.contract.units import iso
 
 HOUR, WEEK = 3600, 7 * 86400
@@ -99,12 +99,16 @@ def test_inflation_is_driver_utilization_less_the_best_known_share(world: World)
 
 
 def test_a_job_without_a_gpu_or_a_start_still_has_a_page(world: World) -> None:
-    pending = attempt(2, state=AttemptState.PENDING)
-    world.fill(
-        [job(1), attempt(1), job(2), type(pending)("c/2#0:1", "c/2#0", AttemptState.PENDING, None, None, None, "t")]
-    )
+    pending = Attempt("c/2#0:1", "c/2#0", AttemptState.PENDING, None, None, None, "t")
+    world.fill([job(1), attempt(1), job(2), pending])
     assert world.ask("job", id="1")["attempts"][0]["gpu_seconds"]["allocated"] == 0.0
     assert world.ask("job", id="2")["attempts"][0]["start_at"] is None
+
+
+def test_a_job_that_was_cancelled_before_it_began_is_no_gpu_job(world: World) -> None:
+    world.fill([job(), Attempt("c/1#0:1", "c/1#0", AttemptState.CANCELLED, None, None, T0, "t")])
+    assert world.ask("waste")["jobs"] == 0
+    assert world.ask("job", id="1")["attempts"][0]["state"] == "cancelled"
 
 
 def test_a_bare_id_must_be_unique(world: World) -> None:

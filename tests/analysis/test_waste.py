@@ -195,6 +195,7 @@ def test_a_running_attempt_counts_until_the_last_thing_known(world: World) -> No
     document = world.ask("waste")
     assert (amounts(document, "allocated", "unknown"), document["until"]) == ([600.0, 0.0], iso(T0 + 600))
     assert amounts(world.ask("waste", until=str(iso(T0 + 300))), "allocated") == [300.0]
+    assert world.ask("waste", by="job")["rows"][0]["end_at"] is None
 
 
 def test_failed_time_overlaps_with_the_account(world: World) -> None:
