@@ -140,6 +140,9 @@ def holdings(tables: Tables, window: Window, last_at: float) -> Holdings:
     unnamed = names.index(None) if None in names else -1
     weight = _less_what_is_named(attempt, weight, end - start, device != unnamed)
     row, start, end, weight = _settle(device, start, end, weight, unnamed)
+    # A holding without an attempt is somebody's whom this viewer may not see: it takes its share, and no more is told.
+    own = np.array([key is not None for key in keys], dtype=np.bool_)[attempt[row]]
+    row, start, end, weight = row[own], start[own], end[own], weight[own]
     return Holdings(words, keys, row, attempt[row], start, end, weight)
 
 

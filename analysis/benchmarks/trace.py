@@ -56,7 +56,7 @@ def _expected(path: Path) -> dict[str, Any]:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         return {name: values[name] for name in values if "direct" in values[name]}
-    except (OSError, ValueError, TypeError) as cause:
+    except (OSError, ValueError, TypeError, LookupError) as cause:
         raise BadInputError(str(path), None, f"cannot be read as reference values ({cause})") from cause
 
 
