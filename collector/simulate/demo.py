@@ -32,6 +32,11 @@ LEAST_GAP_SECONDS: Final = 2 * MINUTE_SECONDS
 """Shorter pauses of the demo are not filled in: the agents are only about to start, or to come back."""
 
 
+NOTED_EVERY_SECONDS: Final = 10
+UNNOTED_SECONDS: Final = NOTED_EVERY_SECONDS + 5
+"""So long play may have gone on after the last note: until the next one was due, and while the agents ended."""
+
+
 @dataclass(frozen=True, slots=True)
 class DemoFolder:
     """The demo's part of a data directory."""
@@ -75,10 +80,9 @@ class DemoFolder:
 class PlayedTime:
     """Notes when the demo is played, now and then, as spans that survive a kill."""
 
-    def __init__(self, folder: DemoFolder, every_seconds: float = 10.0) -> None:
+    def __init__(self, folder: DemoFolder) -> None:
         """Begin a span with the first ``extend``."""
         self._folder = folder
-        self._every_seconds = every_seconds
         self._before = folder.spans("played")
         self._since: float | None = None
         self._noted_at = 0.0
@@ -86,7 +90,7 @@ class PlayedTime:
     def extend(self, now: float) -> None:
         """Say that the demo is being played at ``now``."""
         self._since = now if self._since is None else self._since
-        if now - self._noted_at >= self._every_seconds:
+        if now - self._noted_at >= NOTED_EVERY_SECONDS:
             self._folder.note("played", union([*self._before, (int(self._since), int(now) + 1)]))
             self._noted_at = now
 
@@ -103,7 +107,8 @@ def spans_to_tell(folder: DemoFolder, scenario: Scenario, now: float) -> list[Sp
     unfinished = [span for span in begun if span not in told]
     # The epoch parts what was before the demo from what it missed while it did not run.
     pieces = [(first, min(epoch_at, last)), (epoch_at, last)]
-    known = union([*folder.spans("played"), *told, *begun])
+    played = [(since, until + UNNOTED_SECONDS) for since, until in folder.spans("played")]
+    known = union([*played, *told, *begun])
     missed = [span for piece in pieces for span in subtract(clip([piece], first, last), known)]
     whole = [(-(-begin // MINUTE_SECONDS) * MINUTE_SECONDS, _minute(end)) for begin, end in missed]
     return [*unfinished, *(span for span in whole if span[1] - span[0] >= LEAST_GAP_SECONDS)]

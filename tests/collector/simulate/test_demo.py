@@ -63,6 +63,17 @@ def test_after_a_pause_only_what_was_missed_is_told(folder: DemoFolder, short: S
     assert spans_to_tell(folder, short, now) == []
 
 
+def test_what_was_played_after_the_last_note_is_not_told_again(folder: DemoFolder, short: Scenario) -> None:
+    epoch_at = int(folder.epoch_at())
+    tell(folder, short, epoch_at + 40)
+    played = PlayedTime(folder)
+    for second in range(31, 610):  # noted last at 601, killed at 609
+        played.extend(epoch_at + second)
+    assert max(until for _, until in folder.spans("played")) < epoch_at + 609
+    folder.note("played", [(epoch_at + 31, epoch_at + 600)])
+    assert spans_to_tell(folder, short, epoch_at + 1800) == [(epoch_at + 660, epoch_at + 1800)]
+
+
 def test_a_pause_shorter_than_two_minutes_is_left_open(folder: DemoFolder, short: Scenario) -> None:
     epoch_at = int(folder.epoch_at())
     tell(folder, short, epoch_at + 40)
