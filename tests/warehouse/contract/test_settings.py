@@ -76,4 +76,5 @@ def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_names_of_files_and_tests_in_the_environment_are_no_settings() -> None:
-    assert load(KNOWN, None, {"TRUELOAD_DATA": "/x", "TRUELOAD_CONFIG": "/y", "TRUELOAD_TRACER_LOG": "/z"}) == Settings()
+    names = ("TRUELOAD_DATA", "TRUELOAD_CONFIG", "TRUELOAD_TRACER_LOG")
+    assert load(KNOWN, None, dict.fromkeys(names, "/x")) == Settings()
