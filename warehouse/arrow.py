@@ -69,7 +69,8 @@ def to_arrow(name: str, table: Table) -> pa.Table:
 
 
 def _array(where: str, values: Column, rows: int, kind: pa.DataType) -> pa.Array:
-    target = pa.float64() if kind == _INSTANT else kind
+    # Narrow numbers are read wide first: Arrow refuses a whole number that a narrow one cannot hold to the last digit.
+    target = pa.float64() if kind in (_INSTANT, pa.float32()) else kind
     try:
         if values is None or isinstance(values, (str, int, float, bool)):
             array = pa.repeat(pa.scalar(values, type=target), rows)
@@ -77,7 +78,7 @@ def _array(where: str, values: Column, rows: int, kind: pa.DataType) -> pa.Array
             array = pa.array(values, type=target)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as cause:
         raise BadInputError(where, None, f"expected values of type {target} ({str(cause).splitlines()[0]})") from cause
-    return _instants(where, array) if kind == _INSTANT else array
+    return _instants(where, array) if kind == _INSTANT else array.cast(kind, safe=False)
 
 
 def _instants(where: str, seconds: pa.Array) -> pa.Array:

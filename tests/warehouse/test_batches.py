@@ -98,6 +98,11 @@ def test_a_group_may_hold_the_same_batch_twice_and_one_that_was_here_before(stor
     assert store.read("SELECT count(*) AS n FROM device_sample").to_pylist() == [{"n": 4}]
 
 
+def test_a_whole_number_of_bytes_is_taken_whatever_its_size(store: Store) -> None:
+    accept(store, samples(memory_used_bytes=85_899_345_921))
+    assert store.read("SELECT memory_used_bytes AS v FROM device_sample")["v"][0].as_py() == 85_899_345_920.0
+
+
 def test_no_batches_are_no_work(store: Store) -> None:
     assert commit(store, []) == []
 
