@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "trace": ("analysis.trace_commands", "What a profiler timeline says."),
     "analyze": ("analysis.commands", "Bring roll-ups and judgement up to date."),
     "serve": ("warehouse.commands", "The server: owns the store, takes batches, answers questions."),
+    "token": ("warehouse.token_commands", "Tokens of people and agents: new, list, rotate, revoke."),
     "agent": ("collector.commands", "The node agent."),
     "demo": ("collector.commands", "Parts of the demo cluster, as `trueload up --demo` starts them."),
     "bench": ("analysis.commands", "The benchmarks."),

@@ -6,7 +6,7 @@ gathered and answered is remembered until the data change, so that equal questio
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import time as now
 from typing import TYPE_CHECKING
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from warehouse.client import Answer, Document, Parameters
     from warehouse.contract.settings import Settings
     from warehouse.queries import Tables
-    from warehouse.store import Store
+    from warehouse.sight import Sight
 
 ASKED = (*WINDOW_PARAMETERS, "rung")
 _MOST_JOBS = 10_000
@@ -54,6 +54,17 @@ class _Question:
     version: str
     settings: Settings
     parameters: Parameters
+    fleet_version: str = ""
+
+    def known_span(self) -> Span | None:
+        """Give the span of the data, which is the same for all who ask, whatever they may see."""
+        return known_span(self.tables.fleet or self.tables)
+
+    def of_fleet(self) -> _Question:
+        """Ask of all devices: for totals that name nobody."""
+        if self.tables.fleet is None:
+            return self
+        return replace(self, tables=self.tables.fleet, version=self.fleet_version)
 
     @property
     def zone(self) -> ZoneInfo:
@@ -67,11 +78,16 @@ class _Question:
     def gather(self, edges: tuple[float, ...], known: Span) -> Gathered:
         """Gather what is known between the edges, or remember it."""
         key = (self.version, edges, _fingerprint(self.settings))
-        return _gathered.get(key, lambda: gather(self.tables, edges, known, self.settings))
+        return _gathered.get(key, lambda: self._gather(edges, known))
+
+    def _gather(self, edges: tuple[float, ...], known: Span) -> Gathered:
+        found = gather(self.tables, edges, known, self.settings)
+        # Who sees some jobs alone cannot tell the time that others held a device from time that nobody held it.
+        return found if self.tables.fleet is None else replace(found, inventory=None)
 
     def study(self, *, by_week: bool = False) -> Study | None:
         """Study the window that was asked for, in one piece or by week; None: the store is empty."""
-        asked, known = self.asked(), known_span(self.tables)
+        asked, known = self.asked(), self.known_span()
         if known is None:
             return None
         since, until = resolve(known, asked.window)
@@ -146,11 +162,13 @@ def _header(question: _Question, study: Study | None) -> Document:
 
 
 def _fleet(question: _Question) -> Document:
-    asked, study = question.asked(), question.study()
+    asked, study = question.asked(), question.of_fleet().study()
     if study is None:
         return fleet.empty_fleet(asked.window, asked.zone)
     events = fleet.gather_events(question.tables, *study.span())
-    return fleet.fleet_document(study, events, asked.zone, question.settings)
+    document = fleet.fleet_document(study, events, asked.zone, question.settings)
+    # A node is often one person's: how busy it was is for those who may know whose.
+    return document if question.tables.fleet is None else {**document, "by_node": []}
 
 
 def _analyze(question: _Question) -> Document:
@@ -173,7 +191,7 @@ def _job(question: _Question) -> Document:
     key = _job_key(tables, question.parameters.get("id", ""))
     attempts = job.job_attempts(tables, key)
     keys = list(attempts.values("attempt_key"))
-    known = known_span(tables)
+    known = question.known_span()
     evidence: list[AttemptEvidence] = []
     rung, line = None, []
     window = None if known is None else job.life(attempts, resolve(known, asked.window), known[1])
@@ -199,7 +217,7 @@ def _job_key(tables: Tables, name: str) -> str:
 
 def _family_of(question: _Question, job_key: str) -> str | None:
     """Give the family of a job among all jobs in the store."""
-    known = known_span(question.tables)
+    known = question.known_span()
     if known is None:
         return None
     study = judge(question.gather(known, known), question.settings)
@@ -208,7 +226,7 @@ def _family_of(question: _Question, job_key: str) -> str | None:
 
 def _weekly(question: _Question) -> Document:
     tables, settings, zone = question.tables, question.settings, question.zone
-    known = known_span(tables)
+    known = question.known_span()
     if known is None:
         raise NotFoundError("no complete week: the store is empty; import something first")
     name = question.parameters.get("week") or _last_complete_week(tables, known, zone)
@@ -246,13 +264,13 @@ def _last_complete_week(tables: Tables, known: Span, zone: ZoneInfo) -> str:
 def _remembered(name: str, known: tuple[str, ...], answer: Callable[[_Question], Document]) -> Answer:
     """Check the names of the parameters, and answer equal questions to the same data once."""
 
-    def ask(store: Store, settings: Settings, parameters: Parameters) -> Document:
+    def ask(store: Sight, settings: Settings, parameters: Parameters) -> Document:
         asking.check_names(parameters, known)
-        version = store.data_version()
+        version, fleet_version = store.data_version(), store.fleet_version()
 
         def work() -> Document:
             with store.snapshot() as tables:
-                return answer(_Question(tables, version, settings, parameters))
+                return answer(_Question(tables, version, settings, parameters, fleet_version))
 
         return _documents.get((version, name, *sorted(parameters.items()), _fingerprint(settings)), work)
 

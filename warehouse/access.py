@@ -12,16 +12,49 @@ from enum import StrEnum
 from pathlib import Path
 
 from warehouse.contract.errors import StoreError
+from warehouse.viewer import Viewer
 
 SERVER_FILE = "server.json"
 TOKEN_BYTES = 32
 
 
+JOIN_FILE = "join.token"
+
+
 class Role(StrEnum):
-    """What a token allows: an agent only delivers batches; an operator reads everything and imports."""
+    """What a token allows.
+
+    An agent only delivers batches; a user reads the own jobs, a lead those of some accounts too; an operator reads
+    everything, imports and keeps house; a scraper of metrics reads these alone.
+    """
 
     AGENT = "agent"
+    USER = "user"
+    LEAD = "lead"
     OPERATOR = "operator"
+    METRICS = "metrics"
+
+
+FILE_ROLES = (Role.AGENT, Role.OPERATOR)
+"""Roles that have a token in a file of the data directory: for one machine, and for its operator."""
+
+READERS = frozenset({Role.USER, Role.LEAD, Role.OPERATOR})
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who asks. ``node`` binds an agent; ``credential_id`` is None for the tokens in the data directory's files."""
+
+    role: Role
+    name: str
+    node: str | None = None
+    accounts: tuple[str, ...] = ()
+    credential_id: str | None = None
+
+    @property
+    def viewer(self) -> Viewer:
+        """Give what this person may see."""
+        return Viewer(self.name, self.accounts, everything=self.role is Role.OPERATOR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +66,7 @@ class Tokens:
     def role_of(self, token: str) -> Role | None:
         """Give the role that a token carries, comparing in constant time."""
         for role, known in self.by_role.items():
-            if hmac.compare_digest(known.encode(), token.encode()):
+            if is_same(known, token):
                 return role
         return None
 
@@ -47,6 +80,45 @@ class Address:
     token: str
 
 
+def join_file(data: Path) -> Path:
+    """Give the path of the secret that agents enrol with."""
+    return data / "tokens" / JOIN_FILE
+
+
+def ensure_join_secret(data: Path) -> str:
+    """Read the join secret, making it where it is missing."""
+    return _ensure_token(join_file(data))
+
+
+def rotate_join_secret(data: Path) -> Path:
+    """Replace the join secret; who enrolled before stays enrolled. Takes effect at once. Gives its file."""
+    path = join_file(data)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fresh = path.with_name(f"{JOIN_FILE}.{os.getpid()}")
+    _write_private(fresh, secrets.token_urlsafe(TOKEN_BYTES), os.O_TRUNC)
+    fresh.replace(path)
+    return path
+
+
+def write_token(path: Path, token: str) -> None:
+    """Write a token into a new file of mode 600.
+
+    Raises:
+        StoreError: the file exists, or cannot be written.
+
+    """
+    try:
+        _write_private(path, token, os.O_EXCL)
+    except OSError as cause:
+        message = f"{path}: the token cannot be written there ({cause.strerror}); name another --file"
+        raise StoreError(message) from cause
+
+
+def is_same(one: str, other: str) -> bool:
+    """Compare two secrets in constant time."""
+    return hmac.compare_digest(one.encode(), other.encode())
+
+
 def token_file(data: Path, role: Role) -> Path:
     """Give the path of a role's token."""
     return data / "tokens" / f"{role}.token"
@@ -54,7 +126,7 @@ def token_file(data: Path, role: Role) -> Path:
 
 def ensure_tokens(data: Path) -> Tokens:
     """Read the tokens of a data directory, making those that are missing (files of mode 600)."""
-    return Tokens({role: _ensure_token(token_file(data, role)) for role in Role})
+    return Tokens({role: _ensure_token(token_file(data, role)) for role in FILE_ROLES})
 
 
 def publish(data: Path, address: Address) -> None:

@@ -67,6 +67,12 @@ class Checked:
         """Give the number of rows over all tables."""
         return sum(table.num_rows for table in self.tables.values())
 
+    @property
+    def nodes(self) -> set[str]:
+        """Give the nodes that any row speaks of."""
+        columns = (table["node"] for table in self.tables.values() if "node" in table.column_names)
+        return {node for column in columns for node in pc.unique(column).to_pylist() if node is not None}
+
 
 def check(batch: Batch) -> Checked:
     """Turn a decoded batch into Arrow tables of the store's types, impossible values set aside.

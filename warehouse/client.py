@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from warehouse.contract.settings import AnySetting, Settings
     from warehouse.contract.wire import Table
+    from warehouse.sight import Sight
     from warehouse.store import Store
 
 CONNECT_SECONDS = 5.0
@@ -42,7 +43,7 @@ ANSWER_SECONDS = 120.0
 
 Document: TypeAlias = dict[str, object]
 Parameters: TypeAlias = Mapping[str, str]
-Answer: TypeAlias = "Callable[[Store, Settings, Parameters], Document]"
+Answer: TypeAlias = "Callable[[Sight, Settings, Parameters], Document]"
 """A question that the data can be asked: ``waste``, ``families``, ``recommend``, ``job``, ``weekly`` and so on."""
 
 
@@ -131,6 +132,13 @@ class LocalClient:
 
         return ingest.past_attempts(self._store, cluster, scheduler_job_ids)
 
+    def manage_tokens(self, action: str, asked: Mapping[str, object]) -> Document:
+        """Do something with credentials, for operators (``warehouse.token_desk``)."""
+        from warehouse import token_desk
+        from warehouse.credentials import Credentials
+
+        return token_desk.act(Credentials(self._store), action, asked)
+
     def close(self) -> None:
         """Close the store."""
         self._store.close()
@@ -168,6 +176,10 @@ class HttpClient:
         answer = self._request("POST", "/v1/past_attempts", body=body)
         rows = answer.get("attempts")
         return tuple(PastAttempt(**row) for row in rows) if isinstance(rows, list) else ()
+
+    def manage_tokens(self, action: str, asked: Mapping[str, object]) -> Document:
+        """See ``LocalClient.manage_tokens``."""
+        return self._request("POST", f"/v1/credentials/{quote(action, safe='')}", body=json.dumps(asked).encode())
 
     def close(self) -> None:
         """Close the connections."""

@@ -57,6 +57,7 @@ def serve_command(composition: Composition, data: Path, host: str | None, port: 
     try:
         lake.restore(store, data)
         tokens = access.ensure_tokens(data)
+        access.ensure_join_secret(data)
         chosen = settings[SERVER_PORT] if port is None else port
         with Committer(store, data, settings) as committer, Keeper(store, data, settings):
             app = create_app(store, committer, composition.answers(), settings, tokens)

@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """Every table that analyses may read. Instants are UTC timestamps; columns are those of the schema."""
+    """Every table that analyses may read. Instants are UTC timestamps; columns are those of the schema.
+
+    ``fleet`` is None where these are all rows. Else they are what one person may see, and ``fleet`` holds all rows:
+    for totals over devices and for the span of the data, never for a row that could name somebody else's job.
+    """
 
     job: Table
     attempt: Table
@@ -26,8 +30,10 @@ class Tables:
     event: Table
     device_sample: Table
     process_sample: Table
+    fleet: Tables | None = None
 
 
+TABLE_NAMES = tuple(item.name for item in fields(Tables) if item.name != "fleet")
 SAMPLE_TABLES = ("device_sample", "process_sample")
 """Tables whose rows lie partly in the lake."""
 
@@ -35,4 +41,4 @@ SAMPLE_TABLES = ("device_sample", "process_sample")
 def tables(backend: SQLBackend, sources: Mapping[str, str] | None = None) -> Tables:
     """Bind the tables to an engine; ``sources`` names the view to read instead of a table."""
     names = sources or {}
-    return Tables(**{item.name: backend.table(names.get(item.name, item.name)) for item in fields(Tables)})
+    return Tables(**{name: backend.table(names.get(name, name)) for name in TABLE_NAMES})

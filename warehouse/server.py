@@ -14,7 +14,8 @@ import uvicorn
 from fastapi import Depends, FastAPI, HTTPException, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from warehouse import access, batches, ingest
+from warehouse import access, batches, ingest, token_desk
+from warehouse.access import Identity, Role
 from warehouse.client import RecordId
 from warehouse.contract import wire
 from warehouse.contract.errors import (
@@ -25,12 +26,15 @@ from warehouse.contract.errors import (
     StoreError,
     TrueloadError,
 )
+from warehouse.credentials import Credentials
+from warehouse.door import Door, bearer
+from warehouse.settings import SHARED_AGENT_TOKEN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
-    from warehouse.access import Role, Tokens
+    from warehouse.access import Tokens
     from warehouse.client import Answer
     from warehouse.committer import Committer
     from warehouse.contract.settings import Settings
@@ -57,8 +61,10 @@ def create_app(
 ) -> FastAPI:
     """Build the application over an open store and a running committer."""
     app = FastAPI(title="trueload", docs_url=None, redoc_url=None, openapi_url=None)
-    agents = Depends(_require(tokens, {access.Role.AGENT, access.Role.OPERATOR}))
-    operators = Depends(_require(tokens, {access.Role.OPERATOR}))
+    credentials = Credentials(store)
+    door = Door(tokens, credentials, shared_agent_token=settings[SHARED_AGENT_TOKEN])
+    as_agent = door.for_roles(Role.AGENT, Role.OPERATOR)
+    as_reader = door.for_roles(*access.READERS)
 
     @app.exception_handler(TrueloadError)
     async def _explain(_request: Request, error: TrueloadError) -> Response:
@@ -72,10 +78,11 @@ def create_app(
     async def _health() -> Response:
         return _json({"ok": True})
 
-    @app.post("/v1/batches", dependencies=[agents])
-    async def _batches(request: Request) -> Response:
+    @app.post("/v1/batches")
+    async def _batches(request: Request, identity: Identity = Depends(as_agent)) -> Response:  # noqa: FAST002 - a local name
         body = await _body(request)
         checked = await run_in_threadpool(lambda: batches.check(_decode(body, "batch")))
+        _check_sender(checked, identity)
         result = await asyncio.wrap_future(committer.submit(checked))
         return _json(
             {
@@ -86,11 +93,47 @@ def create_app(
             }
         )
 
-    @app.get("/v1/answers/{question}", dependencies=[operators])
-    def _answer(question: str, request: Request) -> Response:
+    @app.get("/v1/answers/{question}")
+    def _answer(question: str, request: Request, identity: Identity = Depends(as_reader)) -> Response:  # noqa: FAST002 - a local name
         if question not in answers:
             raise BadUseError(f"no question {question!r}; there are {', '.join(answers)}")
-        return _json(answers[question](store, settings, dict(request.query_params)))
+        return _json(answers[question](store.seen_by(identity.viewer), settings, dict(request.query_params)))
+
+    _add_identity_routes(app, store, door, credentials)
+    _add_import_routes(app, store, door)
+    return app
+
+
+def _add_identity_routes(app: FastAPI, store: Store, door: Door, credentials: Credentials) -> None:
+    """Routes by which tokens are had, looked at and taken away."""
+    operators = Depends(door.for_roles(Role.OPERATOR))
+    anybody = door.for_roles(*Role)
+
+    @app.post("/v1/enrol")
+    async def _enrol(request: Request) -> Response:
+        identity = await run_in_threadpool(_may_enrol, store.data, door, request)
+        return _json(await run_in_threadpool(_enrol_node, credentials, identity, await _body(request)))
+
+    @app.get("/v1/me")
+    def _me(identity: Identity = Depends(anybody)) -> Response:  # noqa: FAST002 - a local name
+        return _json(
+            {
+                "name": identity.name,
+                "role": identity.role.value,
+                "node": identity.node,
+                "accounts": list(identity.accounts),
+            }
+        )
+
+    @app.post("/v1/credentials/{action}", dependencies=[operators])
+    async def _credentials(action: str, request: Request) -> Response:
+        asked = _object(await _body(request), action)
+        return _json(await run_in_threadpool(token_desk.act, credentials, action, asked))
+
+
+def _add_import_routes(app: FastAPI, store: Store, door: Door) -> None:
+    """Routes by which foreign history comes in."""
+    operators = Depends(door.for_roles(Role.OPERATOR))
 
     @app.post("/v1/past_attempts", dependencies=[operators])
     async def _past_attempts(request: Request) -> Response:
@@ -108,8 +151,6 @@ def create_app(
         batch = _decode(await _body(request), format_name)
         await run_in_threadpool(ingest.load_import, store, format_name, _records(batch), batch.tables)
         return _json({"acknowledged": True})
-
-    return app
 
 
 def serve(data: Path, app: FastAPI, host: str, port: int, token: str) -> None:
@@ -152,16 +193,35 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _require(tokens: Tokens, roles: set[Role]) -> Callable[[Request], None]:
-    def check(request: Request) -> None:
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        role = tokens.role_of(token.strip()) if scheme.lower() == "bearer" else None
-        if role is None:
-            raise HTTPException(401, "no valid token", {"WWW-Authenticate": "Bearer"})
-        if role not in roles:
-            raise HTTPException(403, f"a token of role {role} may not do this")
+def _may_enrol(data: Path, door: Door, request: Request) -> Identity | None:
+    """Let in who has the join secret (None: for any node), or an agent's own token (its identity: for its node)."""
+    token = bearer(request)
+    if access.is_same(access.ensure_join_secret(data), token):
+        return None
+    identity = door.identify(token)
+    if identity is None or identity.role is not Role.AGENT or identity.node is None:
+        raise HTTPException(401, "neither the join secret nor a node's token", {"WWW-Authenticate": "Bearer"})
+    return identity
 
-    return check
+
+def _enrol_node(credentials: Credentials, identity: Identity | None, body: bytes) -> dict[str, object]:
+    node = _object(body, "enrol").get("node")
+    if not isinstance(node, str):
+        raise BadInputError("enrol", "node", "expected the node's name")
+    if identity is not None and identity.node != node:
+        raise HTTPException(403, f"the token is of node {identity.node!r}")
+    made, secret = credentials.enrol(node)
+    LOG.info("node %r enrolled (%s)", node, made.credential_id)
+    return {**made.document(), "token": secret}
+
+
+def _check_sender(batch: batches.Checked, identity: Identity) -> None:
+    """Refuse a batch in which a node's own token speaks for another node."""
+    if identity.node is None:
+        return
+    others = ({batch.agent} | batch.nodes) - {identity.node}
+    if others:
+        raise HTTPException(403, f"the token is of node {identity.node!r}; the batch also speaks of {min(others)!r}")
 
 
 async def _body(request: Request) -> bytes:
@@ -178,13 +238,19 @@ def _decode(body: bytes, origin: str) -> wire.Batch:
     return wire.decode(body, orjson.loads, origin)
 
 
-def _cluster_and_ids(body: bytes) -> tuple[str, list[str]]:
+def _object(body: bytes, origin: str) -> dict[str, object]:
     try:
-        asked = orjson.loads(body)
+        content = orjson.loads(body)
     except ValueError as cause:
-        raise BadInputError("past_attempts", None, f"not JSON ({cause})") from cause
-    cluster = asked.get("cluster") if isinstance(asked, dict) else None
-    ids = asked.get("scheduler_job_ids") if isinstance(asked, dict) else None
+        raise BadInputError(origin, None, f"not JSON ({cause})") from cause
+    if not isinstance(content, dict):
+        raise BadInputError(origin, None, "expected an object")
+    return content
+
+
+def _cluster_and_ids(body: bytes) -> tuple[str, list[str]]:
+    asked = _object(body, "past_attempts")
+    cluster, ids = asked.get("cluster"), asked.get("scheduler_job_ids")
     if not isinstance(cluster, str) or not isinstance(ids, list) or not all(isinstance(item, str) for item in ids):
         raise BadInputError("past_attempts", None, "expected a cluster and a list of scheduler_job_ids")
     return cluster, ids

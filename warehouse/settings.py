@@ -8,6 +8,13 @@ CLUSTER_NAME = Setting("cluster", "name", "cluster", "name", "Used where a file 
 CLUSTER_ZONE = Setting("cluster", "zone", "UTC", "IANA zone", "Times without an offset are read in this zone.")
 SERVER_HOST = Setting("server", "host", "127.0.0.1", "address", "Loopback: nothing is served to the network unasked.")
 SERVER_PORT = Setting("server", "port", 8411, "TCP port", "Free in the IANA registry's user range.", 0, 65535)
+SHARED_AGENT_TOKEN = Setting(
+    "server",
+    "shared_agent_token",
+    True,  # noqa: FBT003 - the default of a setting
+    "yes or no",
+    "For one machine. A cluster sets no, and its agents enrol: then a node can speak for itself alone.",
+)
 MEMORY_LIMIT_RATIO = Setting(
     "store",
     "memory_limit_ratio",
@@ -120,6 +127,7 @@ SETTINGS: tuple[AnySetting, ...] = (
     CLUSTER_ZONE,
     SERVER_HOST,
     SERVER_PORT,
+    SHARED_AGENT_TOKEN,
     MEMORY_LIMIT_RATIO,
     COMMIT_WINDOW_SECONDS,
     MAX_WAITING_ROWS,

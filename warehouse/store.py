@@ -14,7 +14,6 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 import duckdb
-import ibis
 import pyarrow as pa
 
 from warehouse import layout, queries
@@ -23,12 +22,16 @@ from warehouse.contract.errors import StoreBusyError, StoreError
 from warehouse.contract.metrics import METRIC_COLUMNS
 from warehouse.contract.model import RECORDS
 from warehouse.recovery import CommitCounter, Damage, diagnose, set_aside
+from warehouse.sight import View
+from warehouse.viewer import OPERATOR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from warehouse.contract.wire import Table
+    from warehouse.viewer import Viewer
 
 FILE_NAME = "hot.duckdb"
 FILE_FORMAT = "v1.5.0"
@@ -53,17 +56,30 @@ class Store:
         self._opened = uuid.uuid4().hex
         self._writes = 0
 
-    @contextmanager
-    def snapshot(self) -> Iterator[queries.Tables]:
-        """Give the tables as they stand now, hot file and lake as one; later writes do not show.
+    @property
+    def data(self) -> Path:
+        """Give the data directory."""
+        return self._data
 
-        Use and leave it: an old snapshot keeps space from being reused.
-        """
+    def seen_by(self, viewer: Viewer) -> View:
+        """Give the store as somebody may see it: for one asking."""
+        return View(self, viewer)
+
+    def snapshot(self) -> AbstractContextManager[queries.Tables]:
+        """Give all tables as they stand now; see ``View.snapshot``."""
+        return self.seen_by(OPERATOR).snapshot()
+
+    def fleet_version(self) -> str:
+        """Give the data version; who opens the store sees everything."""
+        return self.data_version()
+
+    @contextmanager
+    def reading(self) -> Iterator[tuple[duckdb.DuckDBPyConnection, Mapping[str, str]]]:
+        """Give a cursor that sees the store as it stands now, and the view to read instead of each sample table."""
         with self._cursor() as cursor:
             cursor.execute("BEGIN")
             try:
-                sources = {table: self._hot_and_sealed(cursor, table) for table in queries.SAMPLE_TABLES}
-                yield queries.tables(ibis.duckdb.from_connection(cursor), sources)
+                yield cursor, {table: self._hot_and_sealed(cursor, table) for table in queries.SAMPLE_TABLES}
             finally:
                 _roll_back(cursor)
 

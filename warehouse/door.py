@@ -1,0 +1,53 @@
+"""Who stands at the door of the server: the one place where a token becomes an identity."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastapi import HTTPException, Request
+
+from warehouse.access import Identity, Role
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warehouse.access import Tokens
+    from warehouse.credentials import Credentials
+
+
+class Door:
+    """Knows the tokens in the data directory's files and those in the store."""
+
+    def __init__(self, tokens: Tokens, credentials: Credentials, *, shared_agent_token: bool) -> None:
+        """Take both; ``shared_agent_token`` says whether the agents' token in the file opens anything."""
+        self._tokens = tokens
+        self._credentials = credentials
+        self._shared_agent_token = shared_agent_token
+
+    def identify(self, token: str) -> Identity | None:
+        """Give who comes with a token; None: nobody that is known, or any more."""
+        role = self._tokens.role_of(token)
+        if role is None:
+            return self._credentials.identify(token)
+        if role is Role.AGENT and not self._shared_agent_token:
+            return None
+        return Identity(role, role.value)
+
+    def for_roles(self, *roles: Role) -> Callable[[Request], Identity]:
+        """Give what a route depends on: it lets these roles in and tells who came."""
+
+        def check(request: Request) -> Identity:
+            identity = self.identify(bearer(request))
+            if identity is None:
+                raise HTTPException(401, "no valid token", {"WWW-Authenticate": "Bearer"})
+            if identity.role not in roles:
+                raise HTTPException(403, f"a token of role {identity.role} may not do this")
+            return identity
+
+        return check
+
+
+def bearer(request: Request) -> str:
+    """Give the token that a request carries; empty where there is none."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
