@@ -67,11 +67,20 @@ def run() -> None:
     context = PageContext(ask, period, _linker(places, period))
     for index, page in enumerate(found):
         places[page.name] = st.Page(
-            _body(page, context), title=page.title, icon=page.icon, url_path=page.name, default=index == 0
+            _body(page, context),
+            title=page.title,
+            icon=page.icon,
+            url_path="" if index == 0 else page.name,
+            default=index == 0,
         )
     sections: dict[str, list[st.Page]] = {}
     for page in found:
         sections.setdefault(page.section, []).append(places[page.name])
+    # Streamlit serves the first page at "/" alone; its own address must lead there too.
+    first = found[0]
+    sections[first.section].append(
+        st.Page(_body(first, context), title=first.title, url_path=first.name, visibility="hidden")
+    )
     chosen = st.navigation(sections)
     period.update(_choose_period())
     chosen.run()
