@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from time import time as now
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from analysis import asking, fleet, job, waste, weekly
 from analysis.asking import WINDOW_PARAMETERS, Asked
 from analysis.gather import gather_evidence
@@ -258,7 +256,8 @@ def _last_complete_week(tables: Tables, known: Span, zone: ZoneInfo) -> str:
     held = last_held_at(tables, edge(running.since_at), known[1])
     if held is None:
         raise NotFoundError("no complete week with data yet; name one that is running with --week")
-    return week_of(np.nextafter(held, 0.0), zone)
+    # A millisecond before: datetime rounds to microseconds, and up to the next week where held ends with its own.
+    return week_of(held - 0.001, zone)
 
 
 def _remembered(name: str, known: tuple[str, ...], answer: Callable[[_Question], Document]) -> Answer:

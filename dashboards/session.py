@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,9 @@ _SETTINGS = load(
     None,
     {name: value for name, value in os.environ.items() if name in {CACHE_SECONDS.variable, CACHE_ENTRIES.variable}},
 )
+
+
+_WEEK = re.compile(r"\d{4}-W\d{2}\Z")
 
 
 @st.cache_resource
@@ -127,7 +131,12 @@ def _choose_period() -> dict[str, str]:
     with st.sidebar:
         st.subheader("Period")
         week = st.selectbox(
-            "Week", _weeks(), index=None, key="week", bind="query-params", placeholder="all, or as dated below"
+            "Week",
+            _with_given(_weeks()),
+            index=None,
+            key="week",
+            bind="query-params",
+            placeholder="all, or as dated below",
         )
         since = st.date_input("From", None, key="since", bind="query-params", disabled=week is not None)
         until = st.date_input("To, not included", None, key="until", bind="query-params", disabled=week is not None)
@@ -143,6 +152,12 @@ def _choose_period() -> dict[str, str]:
         )
     chosen = {"week": week} if week else {"since": since and since.isoformat(), "until": until and until.isoformat()}
     return {key: str(value) for key, value in {**chosen, "rung": rung}.items() if value}
+
+
+def _with_given(weeks: list[str]) -> list[str]:
+    """Give the weeks with the one in the address, which may be newer than the list, or outside the data."""
+    given = st.query_params.get("week", "")
+    return weeks if given in weeks or not _WEEK.match(given) else [given, *weeks]
 
 
 def _weeks() -> list[str]:

@@ -187,6 +187,14 @@ def test_the_last_complete_week_with_data_is_the_default(world: World, monkeypat
     assert world.ask("weekly")["week"] == "2026-W45"
 
 
+def test_a_job_that_runs_on_into_the_new_week_was_held_in_the_old_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.fill([job(), attempt(start=-HOUR, end=None), allocation(start=-HOUR, end=HOUR)])
+    monkeypatch.setattr(pipeline, "now", lambda: T0 + HOUR)
+    assert world.ask("weekly")["week"] == "2026-W44"
+
+
 def test_a_week_that_is_not_over_must_be_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.fill([job(), attempt(), allocation()])
     monkeypatch.setattr(pipeline, "now", lambda: T0 + 2 * HOUR)

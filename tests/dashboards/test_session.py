@@ -33,6 +33,12 @@ def test_a_week_in_the_address_is_asked_for(app: AppTest, client: Any) -> None:
     assert client.asked_with("fleet") == [{"week": "2026-W44", "rung": "engine_active"}]
 
 
+def test_a_week_outside_the_data_is_asked_for_too(app: AppTest, client: Any) -> None:
+    app.query_params["week"] = "2020-W02"
+    app.run()
+    assert client.asked_with("fleet") == [{"week": "2020-W02"}]
+
+
 def test_dates_in_the_address_are_asked_for(app: AppTest, client: Any) -> None:
     app.query_params["since"] = "2026-10-26"
     app.query_params["until"] = "2026-10-28"
