@@ -117,7 +117,7 @@ def _before(document: Row) -> Row:
     previous = part(part(document, "waste"), "previous_gpu_seconds")
     here = seconds(part(document, "fleet"), "capacity")
     there = number(previous, "capacity")
-    if here is not None and there is not None and there < COMPARABLE_RATIO * here:
+    if not previous or (here is not None and there is not None and there < COMPARABLE_RATIO * here):
         return {}
     return {"gpu_seconds": previous}
 
@@ -337,6 +337,7 @@ def _coverage(document: Row, fleet: Row) -> list[tuple[str, str]]:
         ("unknown: allocated without data or owner of data", gpu_hours(seconds(fleet, "unknown"))),
         ("unreported: capacity that no inventory told of", gpu_hours(seconds(fleet, "unreported"))),
         ("devices, and of them lost at the end", _devices(fleet)),
+        ("last week", "compared with" if fleet["before"] else "not compared with: the data hold too little of it"),
     ]
 
 

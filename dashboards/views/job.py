@@ -6,7 +6,7 @@ import streamlit as st
 
 from analysis.settings import INFLATION_RATIO
 from dashboards import charts, frame, table
-from dashboards.account import ALLOCATED_PARTS, HELD_IDLE, LADDER
+from dashboards.account import ALLOCATED_PARTS, HELD_IDLE, LADDER, rung_word
 from dashboards.advice import saving_words
 from dashboards.document import Row, number, part, rows, seconds, text, texts
 from dashboards.page import Page, PageContext
@@ -39,6 +39,8 @@ def draw(context: PageContext) -> None:
     _identity(part(document, "job"), attempts)
     whole = part(document, "gpu_seconds")
     if whole:
+        covered = percent(number(document, "coverage_ratio"))
+        st.caption(f"GPU-hours · busy = {rung_word(text(document, 'rung'))} · coverage {covered} of the allocated time")
         frame.account_metrics(document)
     for attempt in attempts:
         _attempt(attempt)
