@@ -41,6 +41,9 @@ CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 120.0
 """How long a client waits for a connection and for an answer."""
 
+UPKEEP_SECONDS = 4 * 3600.0
+"""How long it waits for a backup or a check, which read everything."""
+
 Document: TypeAlias = dict[str, object]
 Parameters: TypeAlias = Mapping[str, str]
 Answer: TypeAlias = "Callable[[Sight, Settings, Parameters], Document]"
@@ -139,6 +142,18 @@ class LocalClient:
 
         return token_desk.act(Credentials(self._store), action, asked)
 
+    def back_up(self, target: Path) -> Document:
+        """Copy the store into a new folder (``warehouse.backup``)."""
+        from warehouse import backup
+
+        return backup.write_backup(self._store, target)
+
+    def verify(self) -> Document:
+        """Read and count everything (``warehouse.backup``)."""
+        from warehouse import backup
+
+        return backup.verify(self._store)
+
     def close(self) -> None:
         """Close the store."""
         self._store.close()
@@ -151,8 +166,7 @@ class HttpClient:
         """Connect lazily; nothing is sent before the first question."""
         self._url = url.rstrip("/")
         self._headers = {"Authorization": f"Bearer {token}"}
-        timeout = urllib3.Timeout(connect=CONNECT_SECONDS, read=ANSWER_SECONDS)
-        self._pool = urllib3.PoolManager(timeout=timeout, retries=False)
+        self._pool = urllib3.PoolManager(retries=False)
 
     def ask(self, question: str, parameters: Parameters) -> Document:
         """See ``Client.ask``."""
@@ -181,6 +195,16 @@ class HttpClient:
         """See ``LocalClient.manage_tokens``."""
         return self._request("POST", f"/v1/credentials/{quote(action, safe='')}", body=json.dumps(asked).encode())
 
+    def back_up(self, target: Path) -> Document:
+        """See ``LocalClient.back_up``; the folder is on the server's machine."""
+        return self._request(
+            "POST", "/v1/backup", body=json.dumps({"to": str(target)}).encode(), seconds=UPKEEP_SECONDS
+        )
+
+    def verify(self) -> Document:
+        """See ``LocalClient.verify``."""
+        return self._request("POST", "/v1/verify", body=b"{}", seconds=UPKEEP_SECONDS)
+
     def close(self) -> None:
         """Close the connections."""
         self._pool.clear()
@@ -197,10 +221,19 @@ class HttpClient:
         return self._request("POST", path, body=wire.encode(batch, level=1))
 
     def _request(
-        self, method: str, path: str, *, body: bytes | None = None, fields: dict[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        fields: dict[str, str] | None = None,
+        seconds: float = ANSWER_SECONDS,
     ) -> Document:
+        timeout = urllib3.Timeout(connect=CONNECT_SECONDS, read=seconds)
         try:
-            answer = self._pool.request(method, self._url + path, headers=self._headers, body=body, fields=fields)
+            answer = self._pool.request(
+                method, self._url + path, headers=self._headers, body=body, fields=fields, timeout=timeout
+            )
         except urllib3.exceptions.HTTPError as cause:
             raise UnreachableError(f"{self._url}: the server does not answer ({cause}); is it running?") from cause
         try:

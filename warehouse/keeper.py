@@ -75,7 +75,8 @@ class Keeper:
         pause_seconds = min(START_DELAY_SECONDS, self._interval_seconds)
         while not self._enough.wait(pause_seconds):
             try:
-                keep(*self._work, now=time.time())
+                with self._work[0].housekeeping:
+                    keep(*self._work, now=time.time())
             except Exception:  # a round that fails is said, and the next one is tried
                 LOG.exception("a round of housekeeping failed")
             pause_seconds = self._interval_seconds

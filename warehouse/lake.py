@@ -114,7 +114,7 @@ def publish(store: Store, data: Path) -> None:
         for day in sealed_days(store)
     ]
     snapshots = {table: f"{table}/gen={generation}" for table in RECORDS}
-    _replace(
+    replace_durably(
         data / layout.FOLDER / layout.MANIFEST,
         json.dumps({"version": 1, "days": days, "snapshots": snapshots}, indent=1),
     )
@@ -153,7 +153,7 @@ def tidy(store: Store, data: Path, older_than_seconds: float) -> list[Path]:
     thread that seals. Gives what was removed.
     """
     valid = {day.folder(data) for day in sealed_days(store)}
-    manifest = _read_manifest(data)
+    manifest = named_in_manifest(data)
     valid |= {data / layout.FOLDER / path for path in manifest}
     root = data / layout.FOLDER
     found = [*root.glob("*/date=*/gen=*"), *root.glob("*/date=*/tmp-*"), *root.glob("*/tmp-*"), *root.glob("*/gen=*")]
@@ -186,10 +186,10 @@ def _write_part(transaction: Transaction, query: str, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     fresh.mkdir(parents=True)
     transaction.execute(f"COPY ({query}) TO {layout.quoted(fresh / layout.PART)} (FORMAT parquet, COMPRESSION zstd)")
-    _sync(fresh / layout.PART)
-    _sync(fresh)
+    make_durable(fresh / layout.PART)
+    make_durable(fresh)
     fresh.rename(folder)
-    _sync(folder.parent)
+    make_durable(folder.parent)
 
 
 def _measured(transaction: Transaction, day: SealedDay, folder: Path) -> SealedDay:
@@ -206,7 +206,8 @@ def _generation(folder: Path) -> int:
     return int(folder.name.removeprefix("gen="))
 
 
-def _read_manifest(data: Path) -> set[str]:
+def named_in_manifest(data: Path) -> set[str]:
+    """Give the folders that the manifest names, below the lake."""
     try:
         content = json.loads((data / layout.FOLDER / layout.MANIFEST).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -214,16 +215,18 @@ def _read_manifest(data: Path) -> set[str]:
     return {day["path"] for day in content["days"]} | set(content["snapshots"].values())
 
 
-def _replace(path: Path, text: str) -> None:
+def replace_durably(path: Path, text: str) -> None:
+    """Put a text into a file so that there is the old or the new one at any moment, and the new one from now on."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".tmp")
     fresh.write_text(text, encoding="utf-8")
-    _sync(fresh)
+    make_durable(fresh)
     fresh.replace(path)
-    _sync(path.parent)
+    make_durable(path.parent)
 
 
-def _sync(path: Path) -> None:
+def make_durable(path: Path) -> None:
+    """Have what was written to a file or folder on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import os
 import signal
 import socket
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import orjson
@@ -14,7 +16,7 @@ import uvicorn
 from fastapi import Depends, FastAPI, HTTPException, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from warehouse import access, batches, ingest, token_desk
+from warehouse import access, backup, batches, ingest, token_desk
 from warehouse.access import Identity, Role
 from warehouse.client import RecordId
 from warehouse.contract import wire
@@ -32,7 +34,6 @@ from warehouse.settings import SHARED_AGENT_TOKEN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from warehouse.access import Tokens
     from warehouse.client import Answer
@@ -101,6 +102,7 @@ def create_app(
 
     _add_identity_routes(app, store, door, credentials)
     _add_import_routes(app, store, door)
+    _add_upkeep_routes(app, store, door)
     return app
 
 
@@ -151,6 +153,34 @@ def _add_import_routes(app: FastAPI, store: Store, door: Door) -> None:
         batch = _decode(await _body(request), format_name)
         await run_in_threadpool(ingest.load_import, store, format_name, _records(batch), batch.tables)
         return _json({"acknowledged": True})
+
+
+def _add_upkeep_routes(app: FastAPI, store: Store, door: Door) -> None:
+    """Routes of those who keep the store; they name folders of this machine, and so are for callers on it alone."""
+    operators = Depends(door.for_roles(Role.OPERATOR))
+
+    @app.post("/v1/backup", dependencies=[operators])
+    async def _backup(request: Request) -> Response:
+        _require_this_machine(request)
+        target = _object(await _body(request), "backup").get("to")
+        if not isinstance(target, str) or not Path(target).is_absolute():
+            raise BadInputError("backup", "to", "expected the whole path of a new folder")
+        return _json(await run_in_threadpool(backup.write_backup, store, Path(target)))
+
+    @app.post("/v1/verify", dependencies=[operators])
+    async def _verify(request: Request) -> Response:
+        _require_this_machine(request)
+        return _json(await run_in_threadpool(backup.verify, store))
+
+
+def _require_this_machine(request: Request) -> None:
+    host = "" if request.client is None else request.client.host
+    try:
+        here = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        here = False
+    if not here:
+        raise HTTPException(403, "for callers on the server's own machine: run the command there")
 
 
 def serve(data: Path, app: FastAPI, host: str, port: int, token: str) -> None:

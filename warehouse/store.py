@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 
 FILE_NAME = "hot.duckdb"
 FILE_FORMAT = "v1.5.0"
-TAKE_NUMBER = "INSERT INTO committed SELECT nextval('commit_number') RETURNING number"
 """The file format that both supported DuckDB lines (1.5 and 2.0) read and write (DESIGN 5.5)."""
+
+TAKE_NUMBER = "INSERT INTO committed SELECT nextval('commit_number') RETURNING number"
 
 Config = dict[str, str | bool | int | float | list[str]]
 LOG = logging.getLogger("trueload.store")
@@ -53,6 +54,8 @@ class Store:
         self._counter = counter
         self._counting = threading.Lock()
         self._writing = threading.RLock()
+        self.housekeeping = threading.RLock()
+        """Held by whoever makes or removes files of the lake, or needs them all to stay."""
         self._opened = uuid.uuid4().hex
         self._writes = 0
 
@@ -76,7 +79,7 @@ class Store:
     @contextmanager
     def reading(self) -> Iterator[tuple[duckdb.DuckDBPyConnection, Mapping[str, str]]]:
         """Give a cursor that sees the store as it stands now, and the view to read instead of each sample table."""
-        with self._cursor() as cursor:
+        with self.cursor() as cursor:
             cursor.execute("BEGIN")
             try:
                 yield cursor, {table: self._hot_and_sealed(cursor, table) for table in queries.SAMPLE_TABLES}
@@ -99,12 +102,12 @@ class Store:
 
     def read(self, sql: str, parameters: list[object] | None = None) -> pa.Table:
         """Run one SELECT on a cursor of its own."""
-        with self._cursor() as cursor:
+        with self.cursor() as cursor:
             return cursor.sql(sql, params=parameters or []).to_arrow_table()
 
     def known_records(self, format_name: str, records: pa.Table) -> set[tuple[str, int]]:
         """Give those (record_key, content_hash) of ``records`` that were loaded before from this format."""
-        with self._cursor() as cursor:
+        with self.cursor() as cursor:
             cursor.register("incoming", records)
             rows = cursor.execute(
                 """
@@ -139,7 +142,7 @@ class Store:
             StoreError: the database refused (also when another writer touched the same rows); nothing was kept.
 
         """
-        with self._cursor() as cursor:
+        with self.cursor() as cursor:
             try:
                 cursor.execute("BEGIN")
                 yield Transaction(cursor)
@@ -155,7 +158,8 @@ class Store:
                 self._counter.advance(number)
                 self._writes += 1
 
-    def _cursor(self) -> duckdb.DuckDBPyConnection:
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        """Give a cursor of its own to modules of this room; close it after use."""
         try:
             return self._connection.cursor()
         except duckdb.Error as cause:

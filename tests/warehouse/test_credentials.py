@@ -29,6 +29,8 @@ ROUTES = [
     ("POST", "/v1/imports/sacct", {Role.OPERATOR}),
     ("POST", "/v1/imports/sacct/new", {Role.OPERATOR}),
     ("POST", "/v1/credentials/list", {Role.OPERATOR}),
+    ("POST", "/v1/backup", {Role.OPERATOR}),
+    ("POST", "/v1/verify", {Role.OPERATOR}),
 ]
 
 

@@ -101,7 +101,7 @@ def test_rows_that_arrive_while_a_day_is_sealed_stay_hot(
     assert seen(store) == [10.0, 15.0, 20.0, SECONDS_PER_DAY]
 
 
-@pytest.mark.parametrize("step", ["_write_part", "_measured", "_sync"])
+@pytest.mark.parametrize("step", ["_write_part", "_measured", "make_durable"])
 def test_a_failure_at_any_step_leaves_everything_as_it_was(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
