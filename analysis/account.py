@@ -1,4 +1,4 @@
-"""The account of GPU time: where every allocated GPU-second went (DESIGN section 4).
+"""The account of GPU time: where every allocated GPU-second went (docs/concepts.md).
 
 Identities, everywhere to 1e-6 relative:
 

@@ -1,6 +1,6 @@
 """From samples to stretches: how long each device was watched, busy and idle, for whom.
 
-A sample covers its cadence; up to ``waste.continuous_cadences`` it reaches to the next one (DESIGN, ruling 6). Samples
+A sample covers its cadence; up to ``waste.continuous_cadences`` it reaches to the next one. Samples
 of one device and instant from several sources are one: of each metric the highest that anybody gave. What comes back is
 one row per *stretch*: neighbouring samples of one owner on one device that agree on whether there was a process and on
 whether there was activity by each rung. A stretch ends after an hour, and at the edges of windows and allocations, so

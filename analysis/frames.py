@@ -1,6 +1,6 @@
 """What analyses read from the store: tables as Ibis expressions on any engine, results as NumPy arrays.
 
-Expressions keep to a portable subset: no ASOF joins, no ordered list aggregates, no sketches (``DESIGN`` 5.7). Inside
+Expressions keep to a portable subset: no ASOF joins, no ordered list aggregates, no sketches. Inside
 an expression an instant is a number of seconds since the epoch.
 """
 

@@ -1,7 +1,7 @@
 """Who held which GPU, when, and how much of it: allocations with the words of their job.
 
 On one device the shares that are held at any instant never exceed 1: where allocations overlap and say nothing of
-shares, they are split in proportion, so that attributed time never exceeds wall time (DESIGN section 8, 1).
+shares, they are split in proportion, so that attributed time never exceeds wall time.
 """
 
 from __future__ import annotations

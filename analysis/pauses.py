@@ -49,7 +49,7 @@ class Pauses:
 
 
 def pauses(activity: Activity, rung: Rung, settings: Settings) -> Pauses:
-    """Name the idle time of every stretch by one rung (DESIGN section 4)."""
+    """Name the idle time of every stretch by one rung (docs/concepts.md)."""
     state, process = activity.state[rung], activity.state["process"]
     kind = np.select(
         [state == UNKNOWN, process == NONE, state == SOME, process == SOME],

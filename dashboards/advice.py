@@ -21,9 +21,9 @@ class Advice:
 
     @property
     def title(self) -> str:
-        """Give the title in plain text, with how many more it is advised for."""
+        """Give the title in plain text; of several alike it says so, for the saving shown is that of one of them."""
         title = plain(text(self.first, "title"), LONGEST_TITLE)
-        return f"{title} (and {count(len(self.others))} more like it)" if self.others else title
+        return f"{title} (the first of {count(len(self.others) + 1)} alike)" if self.others else title
 
     @property
     def saving(self) -> str:

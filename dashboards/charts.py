@@ -22,7 +22,7 @@ _TITLE_LENGTH = 70
 _BAR_HEIGHT = 26
 _FRAME_HEIGHT = 110
 _GAP_OF_CADENCES = 2.5
-"""A line is broken where two points lie further apart than this many of its usual distances (DESIGN ruling 6)."""
+"""A line is broken where two points lie further apart than this many of its usual distances, as samples are."""
 
 
 def label(value: str | None, longest: int = _LABEL_LENGTH) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from warehouse.contract.settings import Settings
 
 HOST = "127.0.0.1"
-"""Loopback: until there are roles, whoever reaches the pages sees everything (DESIGN standing property 9)."""
+"""Loopback: until there are roles, whoever reaches the pages sees everything."""
 APP = Path(__file__).with_name("app.py")
 AGENT_TOKEN = Path("tokens") / "agent.token"
 DRIVER_SIGNS = (Path("/proc/driver/nvidia/version"), Path("/dev/dxg"))

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 FILE_NAME = "hot.duckdb"
 FILE_FORMAT = "v1.5.0"
-"""The file format that both supported DuckDB lines (1.5 and 2.0) read and write (DESIGN 5.5)."""
+"""The file format that both supported DuckDB lines (1.5 and 2.0) read and write."""
 
 TAKE_NUMBER = "INSERT INTO committed SELECT nextval('commit_number') RETURNING number"
 

@@ -17,7 +17,7 @@ def _item(title: str, job: str, likely: float, remedy: str = "release") -> dict[
 def test_the_same_advice_for_several_subjects_stands_once_in_the_place_of_its_best() -> None:
     items = [_item("notebook", "a", 9), _item("other", "b", 8), _item("notebook", "c", 7), _item("notebook", "d", 6)]
     first, second = alike(items)
-    assert first.title == "notebook (and 2 more like it)"
+    assert first.title == "notebook (the first of 3 alike)"
     assert [subject_words(item) for item in (first.first, *first.others)] == ["job a", "job c", "job d"]
     assert (second.title, second.others) == ("other", [])
 

@@ -106,7 +106,7 @@ def test_three_findings_are_shown_and_the_others_counted(document: dict[str, Any
     document["recommendations"]["recommendations"] = [release, release, *others, share]
     found = digest(document, LIMITS)
     assert (len(found.findings), found.findings_left_out) == (3, 5)
-    assert found.findings[0].title.endswith("(and 1 more like it)")
+    assert found.findings[0].title.endswith("(the first of 2 alike)")
 
 
 def test_a_week_of_which_the_data_hold_an_eighth_is_not_compared_with(document: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from warehouse.contract.units import Unit
 
 
 class Rung(StrEnum):
-    """The rungs of "how busy", from the most flattering to the truest (DESIGN: the ladder). Never mixed."""
+    """The rungs of "how busy", from the most flattering to the truest (docs/concepts.md: the ladder). Never mixed."""
 
     DRIVER_UTIL = "driver_util"
     ENGINE_ACTIVE = "engine_active"
