@@ -18,6 +18,7 @@
 #include "records.h"
 #include "region.h"
 #include "settings.h"
+#include "steps.h"
 #include "watch.h"
 
 #define SECOND UINT64_C(1000000000)
@@ -409,16 +410,9 @@ EXPORT int InitializeInjection(void)
         return 1;
     }
     published = region;
+    steps_publish(region);
     stay_loaded();
     pthread_atfork(NULL, NULL, in_child);
     start(region);
     return 1; /* success; a failure of ours is no reason for the application to notice */
-}
-
-/* Called by trueload.step, from any thread: count steps of the user's own work. */
-EXPORT void trueload_step(uint64_t count)
-{
-    struct tracer_region *region = published;
-    if (region)
-        atomic_fetch_add((_Atomic uint64_t *)&region->header.steps_total, count);
 }

@@ -431,5 +431,5 @@ def test_a_busy_process_stays_below_six_megabytes(testbed: Bench, devices: int) 
 
 def test_nothing_of_the_tracer_is_seen_by_the_applications_symbols(testbed: Bench) -> None:
     library = ctypes.CDLL(str(testbed.tracer))
-    exported = ["InitializeInjection", "trueload_step"]
+    exported = ["InitializeInjection", "InitializeInjectionNvtx2", "trueload_step"]
     assert [name for name in [*exported, "account_close", "published"] if hasattr(library, name)] == exported

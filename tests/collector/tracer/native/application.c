@@ -12,6 +12,7 @@
  *   storm THREADS COUNT         as many threads, each running so many kernels at the present time
  *   deliver LANE | drain | flush FLAG | busy [NAME] | enable_status N | unreadable ON | dirty
  *   profiler start|stop|count   another client of the shared callbacks; enable KIND; finalize
+ *   nvtx push|push_ex|domain_push|start|start_ex|domain_start NAME      a range that begins, as NVTX's headers do it
  *   step N | fork exit|_exit|storm|exec | exit N | _exit N
  */
 #include <dlfcn.h>
@@ -25,6 +26,7 @@
 #include <unistd.h>
 
 #include "fake_cupti.h"
+#include "nvtx_abi.h"
 
 struct bulk {
     uint32_t lane, device, correlation, name;
@@ -252,6 +254,62 @@ static void step(unsigned long count)
     call(count);
 }
 
+/* ---- NVTX as its headers do it: tables of pointers to functions, filled in by the injection library at first use ---- */
+
+static nvtx_function range_start_ex, range_start_a, range_push_ex, range_push_a, domain_start_ex, domain_push_ex;
+
+static int module_table(int module, nvtx_function ***table, unsigned *size)
+{
+    static nvtx_function unused;
+    static nvtx_function *core[] = {NULL,    &unused, &unused, &unused, &range_start_ex, &range_start_a,
+                                    &unused, &unused, &range_push_ex, &range_push_a, &unused, &unused};
+    static nvtx_function *core2[] = {NULL, &unused, &domain_start_ex, &unused, &domain_push_ex, &unused};
+    *table = module == NVTX_MODULE_CORE ? core : core2;
+    *size = module == NVTX_MODULE_CORE ? sizeof core / sizeof core[0] : sizeof core2 / sizeof core2[0];
+    return 1;
+}
+
+static const void *export_table(uint32_t id)
+{
+    static const struct nvtx_callbacks callbacks = {sizeof callbacks, module_table};
+    return id == NVTX_TABLE_OF_CALLBACKS ? &callbacks : NULL;
+}
+
+static void load_nvtx(void)
+{
+    static int loaded;
+    const char *path = getenv("NVTX_INJECTION64_PATH");
+    if (loaded++ || !path)
+        return;
+    int (*initialize)(nvtx_get_table);
+    *(void **)&initialize = symbol(dlopen(path, RTLD_LAZY), "InitializeInjectionNvtx2");
+    if (!initialize(export_table))
+        exit(73);
+}
+
+/* Answers what the function answers; without an injection library there is none to call. */
+static long nvtx(const char *line)
+{
+    char how[32], name[256];
+    if (sscanf(line, "%31s %255[^\n]", how, name) != 2)
+        exit(71);
+    load_nvtx();
+    struct nvtx_attributes attributes = {
+        .version = 3, .size = sizeof attributes, .message_type = NVTX_MESSAGE_ASCII, .message = name};
+    if (strcmp(how, "push") == 0)
+        return range_push_a ? ((int (*)(const char *))range_push_a)(name) : 1;
+    if (strcmp(how, "push_ex") == 0)
+        return range_push_ex ? ((int (*)(const struct nvtx_attributes *))range_push_ex)(&attributes) : 1;
+    if (strcmp(how, "domain_push") == 0)
+        return domain_push_ex ? ((int (*)(void *, const struct nvtx_attributes *))domain_push_ex)(NULL, &attributes) : 1;
+    if (strcmp(how, "start") == 0)
+        return range_start_a ? (long)((uint64_t(*)(const char *))range_start_a)(name) : 1;
+    if (strcmp(how, "start_ex") == 0)
+        return range_start_ex ? (long)((uint64_t(*)(const struct nvtx_attributes *))range_start_ex)(&attributes) : 1;
+    return domain_start_ex ? (long)((uint64_t(*)(void *, const struct nvtx_attributes *))domain_start_ex)(NULL, &attributes)
+                           : 1;
+}
+
 /* The child waits for a line, so that the test can look at it, and then leaves in the given way. */
 static int fork_and_wait(const char *how)
 {
@@ -338,6 +396,7 @@ static int obey(char *command, char *rest)
     else if (IS("profiler")) profile(rest);
     else if (IS("finalize")) CUPTI(cuptiFinalize)();
     else if (IS("step")) step(a);
+    else if (IS("nvtx")) return printf("%ld\n", nvtx(rest)), fflush(stdout), 1;
     else if (IS("dirty")) return answer_number(CUPTI(fake_dirty_buffers)()), 1;
     else if (IS("fork")) return answer_number((unsigned)fork_and_wait(rest)), 1;
     else if (IS("exit")) exit((int)a);
