@@ -12,10 +12,11 @@ from collector import settings as names
 from collector.agent import Agent, chosen_sources, node_name
 from collector.driver import Driver
 from collector.inventory import Inventory
+from collector.poster import Endpoint, Trust
 from collector.registry import job_sources
-from collector.ship import Endpoint, Shipper
+from collector.ship import Shipper
 from collector.source import SourceContext
-from collector.spool import Spool
+from collector.spool import Bounds, Spool
 from warehouse.contract.errors import BadUseError
 
 if TYPE_CHECKING:
@@ -82,12 +83,14 @@ def read_once(settings: Settings) -> dict[str, object]:
 
 def open_spool(settings: Settings, folder: Path, sender: str) -> Spool:
     """Open a sender's spool within the bounds of the settings."""
-    return Spool(
-        folder,
-        sender,
+    bounds = Bounds(
         max_bytes=settings[names.SPOOL_MAX_BYTES],
         max_age_seconds=settings[names.SPOOL_MAX_AGE_SECONDS],
+        kept_max_bytes=settings[names.SPOOL_KEPT_MAX_BYTES],
+        kept_max_age_seconds=settings[names.SPOOL_KEPT_MAX_AGE_SECONDS],
+        memory_max_bytes=settings[names.SPOOL_MEMORY_MAX_BYTES],
     )
+    return Spool(folder, sender, bounds)
 
 
 def endpoint(settings: Settings) -> Endpoint:
@@ -97,7 +100,15 @@ def endpoint(settings: Settings) -> Endpoint:
         token_file=Path(settings[names.TOKEN_FILE]),
         timeout_seconds=settings[names.POST_TIMEOUT_SECONDS],
         longest_wait_seconds=settings[names.LONGEST_WAIT_SECONDS],
+        trust=Trust(*(_path(settings[n]) for n in (names.TLS_CA_FILE, names.TLS_CERTIFICATE_FILE, names.TLS_KEY_FILE))),
+        join_token_file=_path(settings[names.JOIN_TOKEN_FILE]),
+        node=node_name(settings),
+        token_max_age_seconds=settings[names.TOKEN_MAX_AGE_SECONDS],
     )
+
+
+def _path(text: str) -> Path | None:
+    return Path(text) if text else None
 
 
 def _open_jobs(settings: Settings) -> JobReader | None:

@@ -84,6 +84,50 @@ SPOOL_MAX_AGE_SECONDS = Setting(
     "A server that is away longer than a week is no longer waited for.",
     60.0,
 )
+SPOOL_KEPT_MAX_BYTES = Setting(
+    "agent",
+    "spool_kept_max_bytes",
+    128 * 1024**2,
+    "bytes",
+    "More than a day of a node with eight cards: what the server has is kept until its nightly backup has it too.",
+    0,
+)
+SPOOL_KEPT_MAX_AGE_SECONDS = Setting(
+    "agent",
+    "spool_kept_max_age_seconds",
+    2 * 86400.0,
+    "seconds",
+    "One nightly backup may fail before what the server acknowledged is given up.",
+    0.0,
+)
+SPOOL_MEMORY_MAX_BYTES = Setting(
+    "agent",
+    "spool_memory_max_bytes",
+    8 * 1024**2,
+    "bytes",
+    "A few hours of batches while the disk is full or read-only, and little beside a job's memory.",
+    1024,
+)
+JOIN_TOKEN_FILE = Setting(
+    "agent",
+    "join_token_file",
+    "",
+    "path",
+    "Set: the agent enrols with the join secret in this file, and agent.token_file is where it keeps its own token.",
+)
+TOKEN_MAX_AGE_SECONDS = Setting(
+    "agent",
+    "token_max_age_seconds",
+    30 * 86400.0,
+    "seconds",
+    "An enrolled node replaces its token once a month, so that one that leaked ends by itself; 0: never.",
+    0.0,
+)
+TLS_CA_FILE = Setting("agent", "tls_ca_file", "", "path", "Empty: the authorities that the system trusts.")
+TLS_CERTIFICATE_FILE = Setting(
+    "agent", "tls_certificate_file", "", "path", "Only where the server, or what stands before it, asks for one."
+)
+TLS_KEY_FILE = Setting("agent", "tls_key_file", "", "path", "Empty: the key is in the certificate's file.")
 POST_TIMEOUT_SECONDS = Setting(
     "agent", "post_timeout_seconds", 10.0, "seconds", "A busy server still answers in a few seconds.", 0.1, 300.0
 )
@@ -110,6 +154,8 @@ SETTINGS: tuple[AnySetting, ...] = (
     *(NODE, CLUSTER, SOURCES, JOB_SOURCE, NVML_LIBRARY),
     *(INTERVAL_SECONDS, CADENCE_SECONDS, GAP_INTERVALS, LEAST_COVERED_RATIO, REPROBE_SECONDS),
     *(SERVER_URL, TOKEN_FILE, SPOOL_DIR, SPOOL_MAX_BYTES, SPOOL_MAX_AGE_SECONDS),
+    *(SPOOL_KEPT_MAX_BYTES, SPOOL_KEPT_MAX_AGE_SECONDS, SPOOL_MEMORY_MAX_BYTES),
+    *(JOIN_TOKEN_FILE, TOKEN_MAX_AGE_SECONDS, TLS_CA_FILE, TLS_CERTIFICATE_FILE, TLS_KEY_FILE),
     *(POST_TIMEOUT_SECONDS, LONGEST_WAIT_SECONDS, STOP_SECONDS),
     *(setting for source in sources().values() for setting in source.settings),
     *(setting for source in job_sources().values() for setting in source.settings),

@@ -17,7 +17,7 @@ from collector.ship import (
     Shipper,
     TokenRefusedError,
 )
-from collector.spool import Spool
+from collector.spool import Bounds, Spool
 from warehouse.contract import wire
 from warehouse.contract.errors import UnreachableError
 from warehouse.contract.model import Event
@@ -27,7 +27,7 @@ Wait = Callable[[Callable[[], object]], None]
 
 @pytest.fixture
 def spool(tmp_path: Path) -> Iterator[Spool]:
-    with Spool(tmp_path / "spool", "node-1", max_bytes=10**9, max_age_seconds=1e9) as opened:
+    with Spool(tmp_path / "spool", "node-1", Bounds(10**9, 1e9)) as opened:
         yield opened
 
 

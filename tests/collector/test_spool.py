@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -12,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from collector import spool as spool_module
-from collector.spool import STATE_FILE, Spool
+from collector import spool_state
+from collector.spool import KEPT_FOLDER, STATE_FILE, Bounds, Spool
 from warehouse.contract import wire
 from warehouse.contract.errors import BadInputError, BadUseError
 from warehouse.contract.model import Event
@@ -22,7 +21,7 @@ DAY_SECONDS = 86_400.0
 
 
 def opened(folder: Path, max_bytes: int = 10**9, max_age_seconds: float = DAY_SECONDS) -> Spool:
-    return Spool(folder, "node-1", max_bytes=max_bytes, max_age_seconds=max_age_seconds)
+    return Spool(folder, "node-1", Bounds(max_bytes, max_age_seconds))
 
 
 def tables(detail: str = "") -> dict[str, wire.Table]:
@@ -55,7 +54,7 @@ def test_after_a_boot_a_new_stream_begins_and_what_waits_goes_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     boot_id = tmp_path / "boot_id"
-    monkeypatch.setattr(spool_module, "BOOT_ID_FILE", boot_id)
+    monkeypatch.setattr(spool_state, "BOOT_ID_FILE", boot_id)
     boot_id.write_text("first\n")
     with opened(tmp_path / "spool") as spool:
         spool.put(tables("old"))
@@ -97,6 +96,7 @@ def test_too_old_batches_are_dropped(tmp_path: Path) -> None:
     with opened(tmp_path, max_age_seconds=3600) as spool:
         old = spool.put(tables())
         os.utime(old, (time.time() - 7200,) * 2)
+    with opened(tmp_path, max_age_seconds=3600) as spool:
         spool.put(tables())
         assert sequences(spool) == [2]
         assert spool.dropped_total == 1
@@ -144,11 +144,11 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from collector.spool import Spool
+from collector.spool import Bounds, Spool
 from warehouse.contract import wire
 from warehouse.contract.model import Event
 events = [Event("c", "node-1", "test", float(at), detail="x" * 200) for at in range(500)]
-spool = Spool(Path(sys.argv[1]), "node-1", max_bytes=10**9, max_age_seconds=1e9)
+spool = Spool(Path(sys.argv[1]), "node-1", Bounds(10**9, 1e9))
 while True:
     spool.put(wire.from_records(events))
     print("kept", flush=True)
@@ -174,11 +174,11 @@ def test_a_writer_killed_at_any_point_leaves_whole_batches_and_no_number_twice(
         with opened(tmp_path) as spool:
             waiting = sequences(spool)  # decodes every file: half a file would raise
             assert len(waiting) <= 1
-            acknowledged = json.loads((tmp_path / STATE_FILE).read_text())["acknowledged"]
-            assert max([acknowledged, *waiting]) >= highest
+            kept = [int(path.name[7:19]) for path in (tmp_path / KEPT_FOLDER).glob("*.batch")]
+            assert max([0, *kept, *waiting]) >= highest
             spool.put(tables())
             newest = max(sequences(spool))
-            assert newest == max([acknowledged, *waiting]) + 1
+            assert newest == max([0, *kept, *waiting]) + 1
             highest = newest
             for batch in spool.waiting():
                 spool.acknowledge(batch)

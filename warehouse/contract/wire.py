@@ -71,6 +71,28 @@ def _turned(names: tuple[str, ...], rows: Sequence[object]) -> Table:
     return Table(len(rows), {name: list(column) for name, column in zip(names, values, strict=True)})
 
 
+def halves(batch: Batch) -> tuple[dict[str, Table], dict[str, Table]] | None:
+    """Cut the rows of a batch in two, in the middle of all rows; None when there is one row or none."""
+    half = sum(table.rows for table in batch.tables.values()) // 2
+    if half == 0:
+        return None
+    first: dict[str, Table] = {}
+    second: dict[str, Table] = {}
+    for name, table in batch.tables.items():
+        cut = min(half, table.rows)
+        half -= cut
+        for target, begin, end in ((first, 0, cut), (second, cut, table.rows)):
+            if end > begin:
+                columns = {key: _cut(column, begin, end) for key, column in table.columns.items()}
+                target[name] = Table(end - begin, columns)
+    return first, second
+
+
+def _cut(column: Column, begin: int, end: int) -> Column:
+    """Give a column's values from ``begin`` to ``end``; a bare value stands for any number of them."""
+    return column[begin:end] if isinstance(column, Sequence) and not isinstance(column, str) else column
+
+
 def encode(batch: Batch, level: int = 6) -> bytes:
     """Give the gzip'd JSON of a batch. ``level`` is gzip's, 1 (fast) to 9 (small)."""
     document = {
