@@ -14,21 +14,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from warehouse.client import Client
+    from warehouse.client import Answer, Client
     from warehouse.contract.settings import Settings
 
-PACKAGES = ("trueload", "duckdb", "ibis-framework", "numpy", "pyarrow")
+PACKAGES = ("trueload", "duckdb", "ibis-framework", "numpy", "pyarrow", "pyspark")
 """Distributions whose versions can change a figure."""
 
 
 @dataclass(frozen=True, slots=True)
 class BenchRequest:
-    """What a benchmark may use: the folder of sources, a way to open a store of its own, and the settings."""
+    """What a benchmark may use: the folder of sources, ways to a store and to questions, the settings."""
 
     data_root: Path
     full: bool
     open_client: Callable[[Path, bool], Client]
     settings: Settings
+    answers: Callable[[], Mapping[str, Answer]] = dict
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,71 +45,95 @@ def _window_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+_engine_option = click.option(
+    "--engine",
+    type=click.Choice(["duckdb", "spark"]),
+    default="duckdb",
+    show_default=True,
+    help="What computes: duckdb asks the server or the store; spark reads the sealed days of the lake (docs/scale.md).",
+)
+
+
 @click.command("waste")
 @click.option("--by", type=click.Choice(BY), help="One row for each of these.")
 @_window_options
+@_engine_option
 @data_option
 @json_option
 @pass_composition
-def waste_command(composition: Composition, data: Path, *, as_json: bool, **question: str | None) -> None:
+def waste_command(composition: Composition, data: Path, *, as_json: bool, engine: str, **question: str | None) -> None:
     """Where the allocated GPU time went, ranked by idle GPU-hours."""
-    _answer(composition, data, "waste", question, as_json, tables.waste_table)
+    _answer(composition, data, engine, ("waste", question), as_json, tables.waste_table)
 
 
 @click.command("families")
 @_window_options
+@_engine_option
 @data_option
 @json_option
 @pass_composition
-def families_command(composition: Composition, data: Path, *, as_json: bool, **question: str | None) -> None:
+def families_command(
+    composition: Composition, data: Path, *, as_json: bool, engine: str, **question: str | None
+) -> None:
     """Jobs that are the same work repeated, with why they belong together and what varies."""
-    _answer(composition, data, "families", question, as_json, tables.families_table)
+    _answer(composition, data, engine, ("families", question), as_json, tables.families_table)
 
 
 @click.command("recommend")
 @_window_options
+@_engine_option
 @data_option
 @json_option
 @pass_composition
-def recommend_command(composition: Composition, data: Path, *, as_json: bool, **question: str | None) -> None:
+def recommend_command(
+    composition: Composition, data: Path, *, as_json: bool, engine: str, **question: str | None
+) -> None:
     """Which change would have given GPU time back, with a range; and what is not estimable, and why."""
-    _answer(composition, data, "recommend", question, as_json, tables.recommend_text)
+    _answer(composition, data, engine, ("recommend", question), as_json, tables.recommend_text)
 
 
 @click.command("job")
 @click.argument("id", metavar="ID")
 @_window_options
+@_engine_option
 @data_option
 @json_option
 @pass_composition
-def job_command(composition: Composition, data: Path, *, as_json: bool, **question: str | None) -> None:
+def job_command(composition: Composition, data: Path, *, as_json: bool, engine: str, **question: str | None) -> None:
     """What one job did with its GPUs. ID is a job key (alex/679694#0), or the scheduler's id where it is unique."""
-    _answer(composition, data, "job", question, as_json, tables.job_text)
+    _answer(composition, data, engine, ("job", question), as_json, tables.job_text)
 
 
 @click.command("analyze")
 @_window_options
+@_engine_option
 @data_option
 @json_option
 @pass_composition
-def analyze_command(composition: Composition, data: Path, *, as_json: bool, **question: str | None) -> None:
+def analyze_command(
+    composition: Composition, data: Path, *, as_json: bool, engine: str, **question: str | None
+) -> None:
     """Bring roll-ups and judgement up to date; the other commands do it by themselves, when asked."""
-    _answer(composition, data, "analyze", question, as_json, tables.facts_text)
+    _answer(composition, data, engine, ("analyze", question), as_json, tables.facts_text)
 
 
 def _answer(
     composition: Composition,
     data: Path,
-    name: str,
-    question: dict[str, str | None],
+    engine: str,
+    asked: tuple[str, dict[str, str | None]],
     as_json: bool,
     draw: Callable[[Document], RenderableType],
 ) -> None:
-    client = composition.open_client(data, False)  # noqa: FBT003 - a question creates no store
-    try:
-        document = client.ask(name, {key: value for key, value in question.items() if value is not None})
-    finally:
-        client.close()
+    name, parameters = asked[0], {key: value for key, value in asked[1].items() if value is not None}
+    if engine == "spark":
+        document = composition.ask_engine(data, engine, name, parameters)
+    else:
+        client = composition.open_client(data, False)  # noqa: FBT003 - a question creates no store
+        try:
+            document = client.ask(name, parameters)
+        finally:
+            client.close()
     _print(document, draw, as_json=as_json)
 
 
@@ -145,7 +169,8 @@ def bench_command(
         raise BadUseError(f"no benchmark {name!r}; there are {', '.join(known)}")
     if not data_root.is_dir():
         raise BadUseError(f"{data_root}: no such folder; name the sources by --data-root or TRUELOAD_DATA_ROOT")
-    result = chosen.run(BenchRequest(data_root, full, composition.open_client, composition.settings()))
+    request = BenchRequest(data_root, full, composition.open_client, composition.settings(), composition.answers)
+    result = chosen.run(request)
     if predictions is not None:
         _write_predictions(predictions, result)
     _print(bench_document(name, result), tables.bench_text, as_json=as_json)

@@ -120,7 +120,8 @@ def known_span(tables: Tables) -> Span | None:
     )
     spans = [samples.select(samples.first, last=seconds(samples["last"]) + samples.cadence_seconds)]
     for table, names in instants:
-        latest = ibis.greatest(*(table[name].max() for name in names))
+        ends = [table[name].max() for name in names]
+        latest = ibis.greatest(*ends) if len(ends) > 1 else ends[0]  # Spark knows no greatest of one
         spans.append(table.aggregate(first=table[names[0]].min(), last=seconds(latest)))
     found = fetch(
         ibis.union(*(span.select(first=seconds(span["first"]), last=span["last"].cast("float64")) for span in spans))

@@ -56,13 +56,20 @@ class _Question:
 
     def known_span(self) -> Span | None:
         """Give the span of the data, which is the same for all who ask, whatever they may see."""
-        return known_span(self.tables.fleet or self.tables)
+        span, end = known_span(self.tables.fleet or self.tables), self.tables.samples_end_at
+        return span if span is None or end is None else (span[0], min(span[1], end))
 
     def of_fleet(self) -> _Question:
         """Ask of all devices: for totals that name nobody."""
         if self.tables.fleet is None:
             return self
         return replace(self, tables=self.tables.fleet, version=self.fleet_version)
+
+    def require_samples(self, until: float) -> None:
+        """Refuse a window that ends where samples are out of reach: what is not seen must not look idle or unknown."""
+        end = self.tables.samples_end_at
+        if end is not None and until > end:
+            raise BadUseError(f"until: whole sealed days are read here, and they end at {iso(end)}; ask the server")
 
     @property
     def zone(self) -> ZoneInfo:
@@ -89,6 +96,7 @@ class _Question:
         if known is None:
             return None
         since, until = resolve(known, asked.window)
+        self.require_samples(until)
         weeks = weeks_between(max(since, known[0]), min(until, known[1]), asked.zone) if by_week else []
         inner = (edge(week.since_at) for _, week in weeks)
         gathered = self.gather((since, *(at for at in inner if since < at < until), until), known)
@@ -194,6 +202,7 @@ def _job(question: _Question) -> Document:
     rung, line = None, []
     window = None if known is None else job.life(attempts, resolve(known, asked.window), known[1])
     if window is not None and known is not None:
+        question.require_samples(window[1])
         study = judge(gather_attempts(tables, keys, window, known, settings), settings, rung=asked.rung)
         evidence, rung = gather_evidence(study, settings), study.rung
         line = job.timeline(tables, keys, window)
@@ -235,6 +244,7 @@ def _weekly(question: _Question) -> Document:
         if edge(window.until_at) > known[0] or edge(window.since_at) == first
     ]
     edges = (*(edge(window.since_at) for _, window in weeks), edge(weeks[-1][1].until_at))
+    question.require_samples(edges[-1])
     at = len(weeks) - 1
     study = judge(question.gather(edges, known), settings, rung=question.asked().rung, judged=at)
     evidence = gather_evidence(study, settings, at)

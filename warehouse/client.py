@@ -94,12 +94,14 @@ class Composition:
     """What the front door hands to every command: how to reach the data, and the settings.
 
     ``open_client(data, create)`` raises StoreError when the directory holds no store and ``create`` is false.
+    ``ask_engine(data, engine, question, parameters)`` answers from the lake alone (``warehouse.engines``).
     """
 
     open_client: Callable[[Path, bool], Client]
     settings: Callable[[], Settings]
     registry: Callable[[], tuple[AnySetting, ...]]
     answers: Callable[[], Mapping[str, Answer]]
+    ask_engine: Callable[[Path, str, str, Parameters], Document]
 
 
 class LocalClient:
@@ -162,11 +164,15 @@ class LocalClient:
 class HttpClient:
     """Answers from a running server."""
 
-    def __init__(self, url: str, token: str) -> None:
-        """Connect lazily; nothing is sent before the first question."""
+    def __init__(self, url: str, token: str, fingerprint: str | None = None) -> None:
+        """Connect lazily; nothing is sent before the first question.
+
+        ``fingerprint`` is the SHA-256 of the server's certificate, for one that is known by nothing else.
+        """
         self._url = url.rstrip("/")
         self._headers = {"Authorization": f"Bearer {token}"}
-        self._pool = urllib3.PoolManager(retries=False)
+        pinned = {} if fingerprint is None else {"cert_reqs": "CERT_NONE", "assert_fingerprint": fingerprint}
+        self._pool = urllib3.PoolManager(retries=False, **pinned)
 
     def ask(self, question: str, parameters: Parameters) -> Document:
         """See ``Client.ask``."""
@@ -267,7 +273,7 @@ def _as_error(status: int, content: object) -> TrueloadError:
 def find_server(data: Path) -> HttpClient | None:
     """Give a client for the live server that owns a data directory, or None."""
     address = access.published(data)
-    return None if address is None else HttpClient(address.url, address.token)
+    return None if address is None else HttpClient(address.url, address.token, address.fingerprint)
 
 
 def open_client(

@@ -18,6 +18,7 @@ class Tables:
 
     ``fleet`` is None where these are all rows. Else they are what one person may see, and ``fleet`` holds all rows:
     for totals over devices and for the span of the data, never for a row that could name somebody else's job.
+    ``samples_end_at`` is set where later samples lie elsewhere, out of reach: seconds since the epoch.
     """
 
     job: Table
@@ -31,9 +32,10 @@ class Tables:
     device_sample: Table
     process_sample: Table
     fleet: Tables | None = None
+    samples_end_at: float | None = None
 
 
-TABLE_NAMES = tuple(item.name for item in fields(Tables) if item.name != "fleet")
+TABLE_NAMES = tuple(item.name for item in fields(Tables) if item.name not in ("fleet", "samples_end_at"))
 SAMPLE_TABLES = ("device_sample", "process_sample")
 """Tables whose rows lie partly in the lake."""
 

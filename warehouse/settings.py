@@ -122,6 +122,42 @@ KEEP_DAYS = Setting(
     0,
 )
 
+SPARK_MASTER = Setting(
+    "spark", "master", "local[*]", "Spark master", "All cores of this machine; a cluster is spark://HOST:7077 or yarn."
+)
+SPARK_DRIVER_HOST = Setting(
+    "spark",
+    "driver_host",
+    "127.0.0.1",
+    "address",
+    "Nothing listens to the network unasked; on a cluster the address at which its workers reach this machine.",
+)
+SPARK_DRIVER_MEMORY_BYTES = Setting(
+    "spark",
+    "driver_memory_bytes",
+    2 * 1024**3,
+    "bytes",
+    "Holds the answer's rows, and with a local master all of the work.",
+    512 * 1024**2,
+)
+SPARK_EXECUTOR_MEMORY_BYTES = Setting(
+    "spark",
+    "executor_memory_bytes",
+    4 * 1024**3,
+    "bytes",
+    "For each executor of a cluster; a day of 2,000 GPUs was sorted within it.",
+    512 * 1024**2,
+)
+SPARK_SHUFFLE_PARTITIONS = Setting(
+    "spark",
+    "shuffle_partitions",
+    8,
+    "partitions",
+    "Enough for a few cores; about three for each core of a cluster. Spark's own 200 are mostly overhead here.",
+    1,
+    100_000,
+)
+
 SETTINGS: tuple[AnySetting, ...] = (
     CLUSTER_NAME,
     CLUSTER_ZONE,
@@ -140,4 +176,9 @@ SETTINGS: tuple[AnySetting, ...] = (
     IMPORT_CHUNK_CHARACTERS,
     IMPORT_MAX_FIELD_CHARACTERS,
     IMPORT_REQUEUE_WINDOW_SECONDS,
+    SPARK_MASTER,
+    SPARK_DRIVER_HOST,
+    SPARK_DRIVER_MEMORY_BYTES,
+    SPARK_EXECUTOR_MEMORY_BYTES,
+    SPARK_SHUFFLE_PARTITIONS,
 )

@@ -137,7 +137,7 @@ def invoke(name: str, *arguments: str, stub: Stub | None = None) -> Result:
         client.opened.append((data, create))
         return client
 
-    composition = Composition(open_client, Settings, lambda: (), dict)
+    composition = Composition(open_client, Settings, lambda: (), dict, lambda *_asked: {})
     return CliRunner().invoke(command, [*given, *arguments], obj=composition)
 
 
@@ -279,7 +279,7 @@ def test_predictions_that_cannot_be_written_are_bad_use(monkeypatch: pytest.Monk
 def test_an_unknown_benchmark_names_the_known_ones(tmp_path: Path) -> None:
     result = invoke("bench", "nothing", "--data-root", str(tmp_path))
     assert isinstance(result.exception, BadUseError)
-    assert "there are families, trace, waste" in str(result.exception)
+    assert "families, trace, waste" in str(result.exception)
 
 
 def test_an_absent_data_root_is_named(tmp_path: Path) -> None:

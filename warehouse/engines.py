@@ -1,0 +1,234 @@
+"""The lake on an engine: the same tables, and so the same answers, from DuckDB or from Spark.
+
+An engine reads what ``lake/manifest.json`` names and nothing else: whole sealed days of samples, and the snapshots of
+the keyed tables that were published with them. Rows that are still hot are not visible here: answers end where the last
+sealed day ends (``Tables.samples_end_at``). No server has to run, and a running one is not disturbed.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+import warnings
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import date, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import ibis
+import pyarrow as pa
+
+from warehouse import layout, queries
+from warehouse.arrow import COLUMN_TYPES
+from warehouse.contract.errors import StoreError
+from warehouse.contract.units import SECONDS_PER_DAY
+from warehouse.settings import (
+    SPARK_DRIVER_HOST,
+    SPARK_DRIVER_MEMORY_BYTES,
+    SPARK_EXECUTOR_MEMORY_BYTES,
+    SPARK_MASTER,
+    SPARK_SHUFFLE_PARTITIONS,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from ibis.backends.sql import SQLBackend
+    from ibis.expr.types import Table
+
+    from warehouse.client import Answer, Document, Parameters
+    from warehouse.contract.settings import Settings
+
+_EPOCH = date(1970, 1, 1)
+_VERSION = 1
+
+
+class Engine(StrEnum):
+    """What runs the expressions."""
+
+    DUCKDB = "duckdb"
+    SPARK = "spark"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What is valid in a lake: the files of each table, and the instant at which the sealed samples end.
+
+    ``sealed_until_at`` is the end of the last sealed day of device samples, in seconds since the epoch; None: no day is
+    sealed.
+    """
+
+    files: Mapping[str, Sequence[str]]
+    sealed_until_at: float | None
+
+
+class Lake:
+    """A lake on an engine, as answers read it (``sight.Sight``). Who can read the files sees everything."""
+
+    def __init__(self, tables: queries.Tables) -> None:
+        """Take over bound tables; use ``open_lake``."""
+        self._tables = tables
+        self._version = uuid.uuid4().hex
+
+    @contextmanager
+    def snapshot(self) -> Iterator[queries.Tables]:
+        """Give the tables of the manifest that was read at opening."""
+        yield self._tables
+
+    def data_version(self) -> str:
+        """Give a text of this opening alone: what it reads never changes."""
+        return self._version
+
+    def fleet_version(self) -> str:
+        """Give the data version."""
+        return self._version
+
+
+def read_manifest(data: Path) -> Manifest:
+    """Read what is valid in a data directory's lake.
+
+    Raises:
+        StoreError: nothing was sealed and published there yet, or the manifest cannot be used.
+
+    """
+    path = data / layout.FOLDER / layout.MANIFEST
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as cause:
+        raise StoreError(
+            f"{path}: no lake here yet; a running `trueload serve` seals days that ended and publishes them"
+        ) from cause
+    try:
+        content = json.loads(text)
+        _require_version(content["version"])
+        files = {table: [_file(data, folder)] for table, folder in content["snapshots"].items()}
+        last = _EPOCH
+        for day in content["days"]:
+            files.setdefault(day["table"], []).append(_file(data, day["path"]))
+            if day["table"] == "device_sample":
+                last = max(last, date.fromisoformat(day["date"]) + timedelta(days=1))
+    except (ValueError, LookupError, TypeError, AttributeError) as cause:
+        raise StoreError(f"{path}: cannot be used as a lake's manifest ({cause})") from cause
+    until = (last - _EPOCH).days * SECONDS_PER_DAY
+    return Manifest(files, until if last > _EPOCH else None)
+
+
+def _require_version(version: object) -> None:
+    if version != _VERSION:
+        raise ValueError(f"version {version}, expected {_VERSION}")
+
+
+def _file(data: Path, folder: str) -> str:
+    return str(data.resolve() / layout.FOLDER / folder / layout.PART)
+
+
+@contextmanager
+def open_lake(data: Path, engine: Engine, settings: Settings) -> Iterator[Lake]:
+    """Open a data directory's lake on an engine; leaving ends the engine's session.
+
+    Raises:
+        StoreError: there is no lake, or the engine cannot be started.
+
+    """
+    manifest = read_manifest(data)
+    with ExitStack() as stack:
+        bind = _on_duckdb if engine is Engine.DUCKDB else _on_spark
+        backend = bind(stack, manifest, settings)
+        known = {name: _complete(backend, name, name in manifest.files) for name in queries.TABLE_NAMES}
+        yield Lake(queries.Tables(**known, samples_end_at=manifest.sealed_until_at))
+
+
+def ask(
+    data: Path, engine: Engine, question: str, parameters: Parameters, answers: Mapping[str, Answer], settings: Settings
+) -> Document:
+    """Have an engine answer one question from a data directory's lake.
+
+    Raises:
+        BadUseError: a parameter cannot be used, or the window ends after the last sealed day.
+        NotFoundError: the thing asked for is not there.
+        StoreError: there is no lake, or the engine cannot be started.
+
+    """
+    with open_lake(data, engine, settings) as lake:
+        return answers[question](lake, settings, parameters)
+
+
+def _complete(backend: SQLBackend, name: str, has_files: bool) -> Table:  # noqa: FBT001 - one call, above
+    """Give a table with every column that the store has: one that came after all files were written is absent there."""
+    schema = ibis.Schema.from_pyarrow(pa.schema([(column, kind) for column, (kind, _) in COLUMN_TYPES[name].items()]))
+    if not has_files:
+        return ibis.memtable([], schema=schema)
+    table = backend.table(name)
+    missing = {column: ibis.null(kind) for column, kind in schema.items() if column not in table.columns}
+    return table.mutate(**missing) if missing else table
+
+
+def _on_duckdb(stack: ExitStack, manifest: Manifest, _settings: Settings) -> SQLBackend:
+    backend = ibis.duckdb.connect()
+    stack.callback(backend.disconnect)
+    backend.raw_sql("SET TimeZone = 'UTC'")
+    for table, files in manifest.files.items():
+        backend.raw_sql(f'CREATE TEMP VIEW "{table}" AS SELECT * FROM {layout.read(*files)}')
+    return backend
+
+
+def _on_spark(stack: ExitStack, manifest: Manifest, settings: Settings) -> SQLBackend:
+    session = start_spark(settings)
+    stack.callback(session.stop)
+    backend = ibis.pyspark.connect(session)
+    for table, files in manifest.files.items():
+        # Files of several days may differ by columns that came later: as in DuckDB, a missing one is absent.
+        session.read.option("mergeSchema", "true").parquet(*files).createOrReplaceTempView(table)
+    return backend
+
+
+def start_spark(settings: Settings) -> Any:
+    """Start a Spark session, or join the cluster of ``spark.master``.
+
+    Raises:
+        StoreError: PySpark or Java is missing, or the master cannot be reached.
+
+    """
+    try:
+        from pyspark.errors import PySparkException
+        from pyspark.sql import SparkSession
+    except ModuleNotFoundError as cause:
+        raise StoreError("the engine spark needs PySpark: pip install 'trueload[spark]', and Java 17") from cause
+    builder = SparkSession.builder.appName("trueload").master(settings[SPARK_MASTER])
+    # It speaks of its own pandas API, which is not used here: rows come and go as plain frames of plain columns.
+    warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)
+    for name, value in spark_options(settings).items():
+        builder = builder.config(name, value)
+    try:
+        return builder.getOrCreate()
+    except (PySparkException, OSError, RuntimeError) as cause:
+        raise StoreError(
+            f"Spark could not be started on {settings[SPARK_MASTER]!r} ({str(cause).splitlines()[0]}); "
+            "it needs Java 17 or newer (Debian package openjdk-17-jre-headless) and a master that answers"
+        ) from cause
+
+
+def spark_options(settings: Settings) -> dict[str, str]:
+    """Give the options of a session: Spark's names with values as text."""
+    host = settings[SPARK_DRIVER_HOST]
+    return {
+        "spark.driver.host": host,
+        "spark.driver.bindAddress": host,
+        "spark.driver.memory": _mebibytes(settings[SPARK_DRIVER_MEMORY_BYTES]),
+        "spark.executor.memory": _mebibytes(settings[SPARK_EXECUTOR_MEMORY_BYTES]),
+        "spark.sql.shuffle.partitions": str(settings[SPARK_SHUFFLE_PARTITIONS]),
+        "spark.sql.session.timeZone": "UTC",
+        # Whether rows of one key come from one file or several must not matter; statistics decide the joins.
+        "spark.sql.adaptive.enabled": "true",
+        # Our rows come here as Arrow, not one Python object a cell.
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+    }
+
+
+def _mebibytes(count: int) -> str:
+    return f"{count // 1024**2}m"
