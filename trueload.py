@@ -1,29 +1,26 @@
-"""The front door: one command, and ``connect()`` for notebooks. Each room's commands load only when they are used.
+"""The front door: one command, ``connect()`` for notebooks, ``step()`` for training jobs.
 
 This module is the composition root: it alone knows all rooms, and hands the store its questions and every command
-its settings.
+its settings. Jobs import it for :func:`step`: so by itself it loads nothing but the standard library.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
-import sys
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import click
-
-from warehouse.client import Composition, open_client
-from warehouse.contract import settings as contract_settings
-from warehouse.contract.errors import TrueloadError
+from collector.tracer.steps import step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from warehouse.client import Answer, Client
+    from warehouse.client import Answer, Client, Document, Parameters
     from warehouse.contract.settings import AnySetting, Settings
+
+__all__ = ("connect", "step")
+"""What notebooks and jobs may use."""
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("dashboards.commands", "Start everything here: server, pages and, without a GPU, a demo cluster."),
@@ -60,42 +57,10 @@ SETTING_MODULES = (
 """Modules with a tuple ``SETTINGS``; each room's own, and those of its plug-ins, gathered by the room."""
 
 
-class LazyCommands(click.Group):
-    """A group that imports a command's module when the command is used, and not before."""
-
-    def list_commands(self, _ctx: click.Context) -> list[str]:
-        """Give the names, in the order of a person's first use."""
-        return [name for name in COMMANDS if name not in HIDDEN]
-
-    def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Load one command.
-
-        Raises:
-            click.ClickException: the extra that the command needs is not installed.
-
-        """
-        if cmd_name not in COMMANDS:
-            return None
-        module_name, _ = COMMANDS[cmd_name]
-        try:
-            command = getattr(importlib.import_module(module_name), f"{cmd_name}_command")
-        except ModuleNotFoundError as cause:
-            message = (
-                f"`trueload {cmd_name}` needs {cause.name}, which is not installed: pip install 'trueload[server,web]'"
-            )
-            raise click.ClickException(message) from cause
-        if not isinstance(command, click.Command):
-            raise TypeError(f"{module_name}.{cmd_name}_command is no command")
-        return command
-
-    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands with their lines, without loading any of them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items() if name not in HIDDEN])
-
-
 def own_version() -> str:
     """Give the installed version, or ``0+unknown`` when run from a tree that is not installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version("trueload")
     except PackageNotFoundError:
@@ -112,6 +77,8 @@ def registry() -> tuple[AnySetting, ...]:
 
 def load_settings(path: Path | None = None) -> Settings:
     """Read the settings: the file named, or in $TRUELOAD_CONFIG, or ./trueload.toml; then the environment."""
+    from warehouse.contract import settings as contract_settings
+
     chosen = path or _default_settings_file()
     return contract_settings.load(registry(), chosen, os.environ)
 
@@ -136,34 +103,32 @@ def connect(data: str | Path = "trueload-data", *, create: bool = False) -> Clie
 
     >>> connect("trueload-data").ask("waste", {"by": "user"})  # doctest: +SKIP
     """
+    from warehouse.client import open_client
+
     return open_client(Path(data), answers(), load_settings(), create=create)
 
 
-@click.command(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(own_version(), prog_name="trueload")
-@click.option(
-    "--config",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Settings file; default: $TRUELOAD_CONFIG, else ./trueload.toml.",
-)
-@click.pass_context
-def cli(ctx: click.Context, config: Path | None) -> None:
-    """The true load of your GPUs, and what to do about it."""
-    ctx.obj = Composition(
-        open_client=lambda data, create: open_client(data, answers(), load_settings(config), create=create),
-        settings=lambda: load_settings(config),
-        registry=registry,
-        answers=answers,
-    )
+def ask_engine(data: Path, engine: str, question: str, parameters: Parameters, settings: Settings) -> Document:
+    """Have an engine answer from a directory's lake; see ``warehouse.engines``."""
+    from warehouse import engines
+
+    return engines.ask(data, engines.Engine(engine), question, parameters, answers(), settings)
 
 
 def main() -> None:
-    """Run the command line; an error of ours is one line on stderr and an exit code."""
-    try:
-        cli(prog_name="trueload")
-    except TrueloadError as error:
-        click.echo(f"trueload: {error}", err=True)
-        sys.exit(error.exit_code)
+    """Run the command line."""
+    from trueload_cli import run
+
+    run()
+
+
+def __getattr__(name: str) -> Any:
+    """Give ``cli``, the command itself, which is made only when it is asked for."""
+    if name == "cli":
+        import trueload_cli
+
+        return trueload_cli.cli
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 if __name__ == "__main__":

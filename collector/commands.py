@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import click
 
 from collector import settings as names
+from collector.tracer.commands import calibrate_command, wrap_command
 from warehouse.contract import wire
 from warehouse.contract.settings import Settings
 
@@ -104,6 +105,10 @@ def once_command(root: Root, node: str | None, *, as_json: bool) -> None:
         click.echo(f"{document['node']}  {device['device_uuid']}  {device['gpu_model'] or 'unknown model'}")
         for source, values in device["readings"].items():
             click.echo(f"    {source:8}" + "".join(f"  {name}={value:g}" for name, value in values.items()))
+
+
+agent_command.add_command(wrap_command)
+agent_command.add_command(calibrate_command)
 
 
 # -------------------------------------------------------------------------------------------------------- demo

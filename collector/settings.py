@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collector.registry import job_sources, sources
+from collector.tracer import settings as tracer_settings
 from warehouse.contract.settings import AnySetting, Setting
 
 NODE = Setting("agent", "node", "", "name", "Empty: the host's own name, which is what schedulers use.")
@@ -157,6 +158,7 @@ SETTINGS: tuple[AnySetting, ...] = (
     *(SPOOL_KEPT_MAX_BYTES, SPOOL_KEPT_MAX_AGE_SECONDS, SPOOL_MEMORY_MAX_BYTES),
     *(JOIN_TOKEN_FILE, TOKEN_MAX_AGE_SECONDS, TLS_CA_FILE, TLS_CERTIFICATE_FILE, TLS_KEY_FILE),
     *(POST_TIMEOUT_SECONDS, LONGEST_WAIT_SECONDS, STOP_SECONDS),
+    *tracer_settings.SETTINGS,
     *(setting for source in sources().values() for setting in source.settings),
     *(setting for source in job_sources().values() for setting in source.settings),
 )

@@ -47,6 +47,7 @@ class LaunchCost:
     added_nanoseconds: float
     spread_nanoseconds: float
     launches_count: int
+    gpu_model: str
     device_uuid: str
     cupti_version: int
     cuda_driver_version: int
@@ -74,6 +75,7 @@ def measure_launch_cost(device: int = 0, rounds: int = ROUNDS, batches: int = BA
         added_nanoseconds=round(traced_cost - untraced, 1),
         spread_nanoseconds=round(high - low, 1),
         launches_count=len(runs[True]) * BATCH_LAUNCHES,
+        gpu_model=str(told["gpu_model"]),
         device_uuid=str(told["device_uuid"]),
         cupti_version=int(str(told["cupti_version"])),
         cuda_driver_version=int(str(told["cuda_driver_version"])),
@@ -125,10 +127,11 @@ def _be_measured(device: int, batches: int, *, traced: bool) -> dict[str, object
     """Be the measured process. Only the launches are timed, not the wait for them."""
     cuda, handle = _Cuda(), ctypes.c_int()
     context, module, kernel = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
-    uuid = (ctypes.c_ubyte * 16)()
+    uuid, name = (ctypes.c_ubyte * 16)(), ctypes.create_string_buffer(256)
     cuda("cuInit", 0)
     cuda("cuDeviceGet", ctypes.byref(handle), device)
     cuda("cuDeviceGetUuid_v2", uuid, handle)
+    cuda("cuDeviceGetName", name, len(name), handle)
     cuda("cuDevicePrimaryCtxRetain", ctypes.byref(context), handle)
     cuda("cuCtxSetCurrent", context)
     cuda("cuModuleLoadData", ctypes.byref(module), _EMPTY_KERNEL)
@@ -149,6 +152,7 @@ def _be_measured(device: int, batches: int, *, traced: bool) -> dict[str, object
         raise TrueloadError(f"the process was not traced ({why}); trueload doctor says more")
     return {
         "batch_nanoseconds": times[1:],  # the first one loads the kernel
+        "gpu_model": name.value.decode("utf-8", "replace"),
         "device_uuid": bytes(uuid).hex(),
         "cupti_version": header.cupti_version if header else 0,
         "cuda_driver_version": header.cuda_driver_version if header else 0,

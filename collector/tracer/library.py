@@ -9,6 +9,9 @@ from typing import Final
 INJECTION_VARIABLE: Final = "CUDA_INJECTION64_PATH"
 """The environment variable whose library libcuda loads in ``cuInit``. It holds one path: if it is set, leave it."""
 
+NVTX_VARIABLE: Final = "NVTX_INJECTION64_PATH"
+"""The same for NVTX, at a program's first NVTX call: the tracer counts ranges that are named as steps."""
+
 LIBRARY_NAME: Final = "libtrueload_tracer.so"
 
 

@@ -18,6 +18,7 @@ def test_launches_are_timed_with_and_without_the_tracer(testbed: Bench, monkeypa
     assert cost.added_nanoseconds == pytest.approx(cost.traced_nanoseconds - cost.untraced_nanoseconds, abs=0.2)
     assert cost.untraced_nanoseconds > 0
     assert cost.spread_nanoseconds >= 0
+    assert cost.gpu_model == "Stand-in GPU"
     assert cost.device_uuid == bytes(range(32, 48)).hex()
     assert (cost.cupti_version, cost.cuda_driver_version) == (130401, 13000)
 

@@ -21,7 +21,7 @@ def test_busy_time_in_a_window_is_read_from_the_slots(testbed: Bench) -> None:
 
 
 def test_correction_takes_off_between_its_gaps_and_its_launches() -> None:
-    cost = LaunchCost(5000, 6000, 1000, 10, 1, "", 1, 1)
+    cost = LaunchCost(5000, 6000, 1000, 10, 1, "", "", 1, 1)
     window = {"overhead_idle_seconds": 0.1, "gaps_count": 100_000, "launches_count": 200_000}
     case = {"plain_seconds": [10.0], "traced_seconds": [10.3], "last_traced": {"tracer": window}}
     told = tracer_on_gpu.corrected(case, cost)

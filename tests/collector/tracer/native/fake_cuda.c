@@ -51,6 +51,15 @@ CALL cuDeviceGetUuid_v2(uint8_t *uuid, int device)
     return initialised ? SUCCESS : NOT_INITIALIZED;
 }
 
+CALL cuDeviceGetName(char *name, int size, int device)
+{
+    static const char told[] = "Stand-in GPU";
+    if (!initialised || device >= DEVICES || size < (int)sizeof told)
+        return 1;
+    memcpy(name, told, sizeof told);
+    return SUCCESS;
+}
+
 /* As much as a program needs to launch a kernel that does nothing. */
 CALL cuDevicePrimaryCtxRetain(void **context, int device)
 {
