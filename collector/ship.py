@@ -79,7 +79,7 @@ class Shipper:
     """
 
     def __init__(
-        self, spool: Spool, poster: Poster | Endpoint, on_ask: Callable[[str], Sequence[Series]] | None = None
+        self, spool: Spool, poster: Poster | Endpoint, on_ask: Callable[[DetailAsk], Sequence[Series]] | None = None
     ) -> None:
         """Prepare; ``start`` begins."""
         self.shipped_total = 0
@@ -201,7 +201,7 @@ class Shipper:
         if self._on_ask is None:
             return
         try:
-            self._poster.post_detail(self._spool.agent, ask.ask_id, self._on_ask(ask.device_uuid))
+            self._poster.post_detail(self._spool.agent, ask.ask_id, self._on_ask(ask))
         except (UnreachableError, TokenRefusedError, BatchRefusedError, NotOfferedError) as error:
             LOG.warning("the last hour of %s was asked for and not taken: %s", ask.device_uuid, error)
 

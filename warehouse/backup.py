@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from warehouse import lake, layout
+from warehouse import agent_desk, lake, layout
 from warehouse.contract.errors import StoreError
 from warehouse.contract.units import iso
 from warehouse.recovery import COUNTER_FILE
@@ -49,6 +49,7 @@ def write_backup(store: Store, target: Path) -> Document:
         size_bytes = sum(file.stat().st_size for file in target.rglob("*") if file.is_file())
         note: Document = {"made_at": iso(time.time()), "rows": rows, "lake_files": files, "bytes": size_bytes}
         lake.replace_durably(target / NOTE, json.dumps(note, indent=1))
+        agent_desk.note_backup(store.data, target / FILE_NAME)
     except (OSError, duckdb.Error) as cause:
         raise StoreError(f"{target}: the backup could not be written ({cause})") from cause
     return {"backup": str(target), **note}

@@ -16,8 +16,9 @@ import uvicorn
 from fastapi import Depends, FastAPI, HTTPException, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from warehouse import access, backup, batches, ingest, token_desk
+from warehouse import access, agent_routes, backup, batches, ingest, token_desk
 from warehouse.access import Identity, Role
+from warehouse.agent_desk import AgentDesk
 from warehouse.client import RecordId
 from warehouse.contract import wire
 from warehouse.contract.errors import (
@@ -66,6 +67,9 @@ def create_app(
     door = Door(tokens, credentials, shared_agent_token=settings[SHARED_AGENT_TOKEN])
     as_agent = door.for_roles(Role.AGENT, Role.OPERATOR)
     as_reader = door.for_roles(*access.READERS)
+    desk = AgentDesk(store)
+    answers = {**answers, "detail": desk.answer}
+    agent_routes.add(app, door, desk, _body)
 
     @app.exception_handler(TrueloadError)
     async def _explain(_request: Request, error: TrueloadError) -> Response:
@@ -91,6 +95,7 @@ def create_app(
                 "duplicate": result.duplicate,
                 "rows": result.rows,
                 "rejected_values": result.rejected_values,
+                **desk.acknowledgement(checked.agent, checked.boot_id),
             }
         )
 

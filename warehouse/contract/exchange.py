@@ -21,10 +21,11 @@ MOST_SAMPLES = 100_000
 
 @dataclass(frozen=True, slots=True)
 class DetailAsk:
-    """Somebody looks at a device of this node and would like its last hour as it was read."""
+    """Somebody looks at a device of this node and would like its last hour as it was read, after ``since_at``."""
 
     ask_id: str
     device_uuid: str
+    since_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ def acknowledgement(document: object) -> Acknowledgement | None:
         server_run=run if isinstance(run, str) else None,
         backed_up_until=until if isinstance(until, int) and not isinstance(until, bool) else None,
         asks=tuple(
-            DetailAsk(str(ask["ask_id"]), str(ask["device_uuid"]))
+            DetailAsk(str(ask["ask_id"]), str(ask["device_uuid"]), _instant(ask.get("since_at")))
             for ask in (asks if isinstance(asks, list) else [])
             if isinstance(ask, dict) and {"ask_id", "device_uuid"} <= ask.keys()
         ),
@@ -210,6 +211,10 @@ def _runs(raw: object, name: str) -> tuple[Run, ...]:
         if not isinstance(run, list) or len(run) != 3 or not all(map(_is_whole, run)):  # noqa: PLR2004 - first, last, part
             raise BadInputError("held", name, "expected [first, last, part], whole numbers from 0 on")
     return tuple((first, last, part) for first, last, part in raw)
+
+
+def _instant(value: object) -> float:
+    return float(value) if isinstance(value, (int, float)) else 0.0
 
 
 def _is_whole(value: object) -> bool:
