@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from collector.cgroups import Place
     from warehouse.contract.settings import AnySetting, Settings
 
 
@@ -14,15 +15,39 @@ if TYPE_CHECKING:
 class Holding:
     """A device held by an attempt within ``[start_at, end_at)``; ``end_at`` is None while it is held.
 
-    ``pids`` are the attempt's processes on this node as the source knows them, None where it does not.
+    ``device_uuid`` may be any spelling that ``collector.device_ids`` reads; None where something is held and nobody
+    can say which device. ``is_shared`` says that others may hold the same device at the same time. ``pids`` are the
+    attempt's processes on this node as the source knows them, None where it does not. ``source`` and ``certainty`` go
+    into the ``allocation`` that the agent tells the server; a source that is empty has it told by somebody else.
     """
 
     attempt_key: str
-    device_uuid: str
+    device_uuid: str | None
     start_at: float
     end_at: float | None
     share_ratio: float = 1.0
     pids: frozenset[int] | None = None
+    is_shared: bool = False
+    source: str = ""
+    certainty: str = "scheduler"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The attempt of a process, by which witness: ``cgroup`` (the kernel's word), ``environ`` (its own)."""
+
+    attempt_key: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """What is known of a process: its control groups, the environment it was started with, its user."""
+
+    pid: int
+    place: Place
+    environ: Mapping[str, str]
+    user_id: int | None
 
 
 class JobReader(Protocol):
@@ -35,6 +60,18 @@ class JobReader(Protocol):
             TrueloadError: the place cannot be asked now; what was known before stays valid.
 
         """
+        ...
+
+
+@runtime_checkable
+class NamesProcesses(JobReader, Protocol):
+    """An open job source that can also say whose a process is."""
+
+    knows_allocations: bool
+    """Whether a device that it does not mention is held by nobody."""
+
+    def claim(self, witness: Witness) -> Claim | None:
+        """Say whose a process is; None when it belongs to no job, or nobody can tell."""
         ...
 
 

@@ -27,7 +27,7 @@ def test_a_device_that_nobody_holds_has_no_owner() -> None:
 
 
 def test_processes_name_the_owner_where_the_scheduler_is_silent() -> None:
-    assert owner_of(ALL, "GPU-2", 10, 20, {9}) == Owner("c", None, "process")
+    assert owner_of(ALL, "GPU-2", 10, 20, {9}) == Owner("c", 1.0, "process")
 
 
 def test_a_process_of_somebody_else_makes_it_ambiguous() -> None:
