@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from warehouse.client import Answer, Client, Document, Parameters
+    from warehouse.contract.benchmark import Benchmark
     from warehouse.contract.settings import AnySetting, Settings
 
 __all__ = ("connect", "step")
@@ -55,6 +56,9 @@ SETTING_MODULES = (
     "dashboards.settings",
 )
 """Modules with a tuple ``SETTINGS``; each room's own, and those of its plug-ins, gathered by the room."""
+
+
+BENCHMARK_PACKAGES = ("analysis.benchmarks", "collector.benchmarks")
 
 
 def own_version() -> str:
@@ -96,6 +100,21 @@ def answers() -> Mapping[str, Answer]:
     from analysis.pipeline import ANSWERS
 
     return ANSWERS
+
+
+def benchmarks() -> dict[str, Benchmark]:
+    """Give every benchmark of every room, by name."""
+    from warehouse.contract.benchmark import Benchmark
+    from warehouse.contract.errors import PluginError
+    from warehouse.contract.plugins import scan
+
+    found: dict[str, Benchmark] = {}
+    for package in BENCHMARK_PACKAGES:
+        for name, benchmark in scan(package, "BENCHMARK", Benchmark).items():
+            if name in found:
+                raise PluginError(f"{package}: there is another benchmark {name!r}")
+            found[name] = benchmark
+    return dict(sorted(found.items()))
 
 
 def connect(data: str | Path = "trueload-data", *, create: bool = False) -> Client:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from trueload import COMMANDS, HIDDEN, answers, ask_engine, load_settings, own_version, registry
+from trueload import COMMANDS, HIDDEN, answers, ask_engine, benchmarks, load_settings, own_version, registry
 from warehouse.client import Composition, open_client
 from warehouse.contract.errors import TrueloadError
 
@@ -65,6 +65,7 @@ def cli(ctx: click.Context, config: Path | None) -> None:
         ask_engine=lambda data, engine, question, parameters: ask_engine(
             data, engine, question, parameters, load_settings(config)
         ),
+        benchmarks=benchmarks,
     )
 
 

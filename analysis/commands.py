@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from analysis import tables
-from analysis.benchmark import BenchRequest, BenchResult, bench_document, benchmarks
+from analysis.benchmark import BenchRequest, BenchResult, bench_document
 from warehouse.contract.errors import BadUseError
 from warehouse.contract.metrics import Rung
 from warehouse.options import data_option, json_option, pass_composition
@@ -163,11 +163,11 @@ def bench_command(
     composition: Composition, name: str, data_root: Path, predictions: Path | None, *, full: bool, as_json: bool
 ) -> None:
     """Run a benchmark of docs/benchmarks.md; exit code 1 when one of its bars does not hold."""
-    known = benchmarks()
+    known = composition.benchmarks()
     chosen = known.get(name.replace("-", "_"))
     if chosen is None:
         raise BadUseError(f"no benchmark {name!r}; there are {', '.join(known)}")
-    if not data_root.is_dir():
+    if chosen.needs_sources and not data_root.is_dir():
         raise BadUseError(f"{data_root}: no such folder; name the sources by --data-root or TRUELOAD_DATA_ROOT")
     request = BenchRequest(data_root, full, composition.open_client, composition.settings(), composition.answers)
     result = chosen.run(request)

@@ -82,9 +82,17 @@ KINDS: tuple[Kind, ...] = (
         "Benchmarks",
         "analysis.benchmarks",
         "BENCHMARK",
-        "analysis.benchmark",
+        "warehouse.contract.benchmark",
         "Benchmark",
         "One question each with a known answer: `trueload bench NAME`.",
+    ),
+    Kind(
+        "Benchmarks of the agent",
+        "collector.benchmarks",
+        "BENCHMARK",
+        "warehouse.contract.benchmark",
+        "Benchmark",
+        "What measuring itself costs: `trueload bench NAME`.",
     ),
     Kind(
         "Pages",

@@ -32,6 +32,7 @@ from warehouse.importer import PastAttempt
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from warehouse.contract.benchmark import Benchmark
     from warehouse.contract.settings import AnySetting, Settings
     from warehouse.contract.wire import Table
     from warehouse.sight import Sight
@@ -95,6 +96,7 @@ class Composition:
 
     ``open_client(data, create)`` raises StoreError when the directory holds no store and ``create`` is false.
     ``ask_engine(data, engine, question, parameters)`` answers from the lake alone (``warehouse.engines``).
+    ``benchmarks`` are those of all rooms, by name.
     """
 
     open_client: Callable[[Path, bool], Client]
@@ -102,6 +104,7 @@ class Composition:
     registry: Callable[[], tuple[AnySetting, ...]]
     answers: Callable[[], Mapping[str, Answer]]
     ask_engine: Callable[[Path, str, str, Parameters], Document]
+    benchmarks: Callable[[], Mapping[str, Benchmark]]
 
 
 class LocalClient:

@@ -15,16 +15,19 @@ import re
 import statistics
 import subprocess
 import sys
+import timeit
 from dataclasses import dataclass
 from pathlib import Path
 
 from collector.tracer import layout
-from collector.tracer.library import LIBRARY_NAME, library_path
+from collector.tracer.library import INJECTION_VARIABLE, LIBRARY_NAME, library_path
 from collector.tracer.published import published_memory, read_header, read_piece
+from collector.tracer.steps import step
 from warehouse.contract.errors import TrueloadError
 from warehouse.contract.intervals import length, union
 
 _SECOND = 10**9
+_STEPS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,7 @@ class TracerFigures:
     """The figures of one run.
 
     ``callback_nanoseconds_per_record`` and ``walk_nanoseconds_per_record`` are medians over buffers;
+    ``step_nanoseconds`` is one ``trueload.step()`` from Python, the mean of the quickest of some rounds;
     ``difference_nanoseconds`` is the tracer's busy time minus the exact union: 0 or wrong. ``resident_bytes`` is the
     memory that the tracer's own code, variables and published state occupy.
     """
@@ -41,6 +45,7 @@ class TracerFigures:
     callback_nanoseconds_per_record: float
     walk_nanoseconds_per_record: float
     callback_to_walk_ratio: float
+    step_nanoseconds: float
     busy_nanoseconds: int
     difference_nanoseconds: int
     refused_buffers_count: int
@@ -84,6 +89,7 @@ def _figures(told: dict[str, float], memory: memoryview) -> TracerFigures:
         callback_nanoseconds_per_record=round(told["callback"], 1),
         walk_nanoseconds_per_record=round(told["walk"], 2),
         callback_to_walk_ratio=round(told["callback"] / told["walk"], 1),
+        step_nanoseconds=round(told["step"], 1),
         busy_nanoseconds=busy,
         difference_nanoseconds=busy - int(told["expected"]),
         refused_buffers_count=header.buffers_refused_total,
@@ -95,6 +101,7 @@ def _environment() -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("TRUELOAD_TRACER_")}
     return inherited | {
         "TRUELOAD_CUPTI_PATH": str(_bench_library()),
+        INJECTION_VARIABLE: str(library_path()),  # where trueload.step looks
         # Nothing is closed on account of its age: the kernels are run faster than time passes.
         "TRUELOAD_TRACER_LATENESS_SECONDS": "1000",
         "TRUELOAD_TRACER_HOLD_SECONDS": "1000",
@@ -143,6 +150,7 @@ def _be_measured(records: int, streams: int) -> None:
         raise TrueloadError(f"the tracer lent no buffer (state {header.state}, step {header.failure_step})")
     told = {
         "streams": streams,
+        "step": min(timeit.repeat(step, number=_STEPS, repeat=5)) / _STEPS * _SECOND,
         "resident": _resident_bytes(),
         "callback": statistics.median(time.callback_nanoseconds / time.records for time in timings[:buffers]),
         "walk": statistics.median(time.walk_nanoseconds / time.records for time in timings[:buffers]),

@@ -25,7 +25,7 @@ DUTY_OFF_SECONDS = Setting(
     "duty_off_seconds",
     0.0,
     "seconds",
-    "0: never pauses. 50 with 10 on bounds the disturbance to a sixth, and the figures become estimates with a range.",
+    "Never pauses at 0. With 10 on, 50 bounds the disturbance to a sixth; figures become estimates with a range.",
     0.0,
     3600.0,
 )

@@ -137,7 +137,7 @@ def invoke(name: str, *arguments: str, stub: Stub | None = None) -> Result:
         client.opened.append((data, create))
         return client
 
-    composition = Composition(open_client, Settings, lambda: (), dict, lambda *_asked: {})
+    composition = Composition(open_client, Settings, lambda: (), dict, lambda *_asked: {}, benchmark.benchmarks)
     return CliRunner().invoke(command, [*given, *arguments], obj=composition)
 
 
@@ -245,7 +245,7 @@ def given_benchmark(monkeypatch: pytest.MonkeyPatch, *, holds: bool) -> None:
         bars = [Bar("speed", 1.0 if holds else None, ">= 0.5", holds)]
         return BenchResult({"all": {"speed": 1.0, "full": request.full}}, bars, ["the rest"], ("item",), [("a,b",)])
 
-    monkeypatch.setattr(commands, "benchmarks", lambda: {"gpu_choice": Benchmark("gpu_choice", "A test.", run)})
+    monkeypatch.setattr(benchmark, "benchmarks", lambda: {"gpu_choice": Benchmark("gpu_choice", "A test.", run)})
 
 
 @pytest.mark.parametrize("holds", [True, False])

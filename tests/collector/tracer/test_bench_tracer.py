@@ -1,15 +1,16 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import build_native
+import trueload
+from collector.benchmarks import tracer as benchmark
 from collector.tracer import bench
 from warehouse.contract.errors import TrueloadError
-
-RATIO_BAR = 600
-"""Measured 100 to 160 on an idle machine; the walk takes about a nanosecond a record, the callback may take 300."""
 
 
 @pytest.mark.parametrize("streams", [1, 4])
@@ -19,9 +20,10 @@ def test_the_callback_is_cheap_and_its_union_exact(streams: int) -> None:
     assert figures.records_count == 200_000
     assert figures.difference_nanoseconds == 0
     assert figures.refused_buffers_count == 0
-    assert 0 < figures.callback_to_walk_ratio < RATIO_BAR
+    assert 0 < figures.callback_to_walk_ratio < benchmark.RATIO_BAR
     assert figures.callback_nanoseconds_per_record > figures.walk_nanoseconds_per_record
-    assert 0 < figures.resident_bytes < 6_000_000
+    assert 0 < figures.resident_bytes < benchmark.RESIDENT_BYTES_MAX
+    assert figures.step_nanoseconds > 0
 
 
 def test_what_is_not_compiled_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,3 +39,16 @@ def test_a_measured_process_that_fails_is_told_of_with_its_reason(monkeypatch: p
         TrueloadError, match=r"(?s)the measured process failed \(1\): .*lent no buffer \(state 4, step 1\)"
     ):
         bench.measure(records=10, streams=1)
+
+
+def test_the_benchmark_runs_without_any_source_and_its_bars_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build_native.build(build_native.ROOT)
+    monkeypatch.setattr(benchmark, "RECORDS", 50_000)
+    done = CliRunner().invoke(trueload.cli, ["bench", "tracer", "--data-root", str(tmp_path / "none"), "--json"])
+    assert done.exit_code == 0, done.output
+    document = json.loads(done.stdout)
+    assert document["figures"]["records_count"] == 50_000
+    assert {bar["name"]: bar["bar"] for bar in document["bars"]}["difference from the exact union, ns"] == "0"
+    assert all(bar["holds"] for bar in document["bars"])
