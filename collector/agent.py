@@ -10,8 +10,8 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from collector import settings as names
@@ -19,7 +19,8 @@ from collector.aggregate import Aggregator, Moment, Row
 from collector.driver import Driver, DriverGoneError
 from collector.owners import owner_of
 from collector.registry import sources
-from collector.source import Reader, Source, SourceContext
+from collector.source import DeviceReader, Reader, Source, SourceContext
+from collector.sweep import SourceHealth, sweep
 from warehouse.contract import wire
 from warehouse.contract.errors import BadUseError, TrueloadError
 
@@ -37,23 +38,12 @@ TOO_SOON_RATIO: Final = 0.1
 
 
 @dataclass(slots=True)
-class SourceHealth:
-    """How a source does: reads, failures by reason, and the time it took."""
-
-    reads: int = 0
-    failures: Counter[str] = field(default_factory=Counter)
-    seconds: float = 0.0
-    slowest_seconds: float = 0.0
-
-
-@dataclass(slots=True)
 class OpenSource:
     """A source at work."""
 
     source: Source
-    reader: Reader
+    reader: Reader | DeviceReader
     aggregator: Aggregator
-    health: SourceHealth
 
 
 def now() -> Moment:
@@ -86,6 +76,18 @@ class Agent:
         self._holdings: Sequence[Holding] = ()
         self._said: set[str] = set()
         self._open: list[OpenSource] = []
+        self.on_readings: Callable[[Moment, Mapping[str, Sequence[Reading]]], None] = lambda _moment, _found: None
+        """Called with each round of readings, by source."""
+
+    @property
+    def holdings(self) -> Sequence[Holding]:
+        """Give who holds what, as it was known last."""
+        return self._holdings
+
+    @property
+    def rejected(self) -> Counter[str]:
+        """Count values that could not be true, by metric, and rows left out because the wall clock had gone back."""
+        return sum((opened.aggregator.rejected for opened in list(self._open)), Counter())
 
     def run(self, stop: threading.Event) -> None:
         """Work until told to stop. A driver that goes away is opened anew after a while.
@@ -97,7 +99,7 @@ class Agent:
         try:
             while not stop.is_set():
                 try:
-                    self.open()
+                    self.open(lambda: not stop.is_set())
                     self._tick_until(stop)
                 except DriverGoneError as error:
                     LOG.warning("%s; next try in %g s", error, self._settings[names.REPROBE_SECONDS])
@@ -106,9 +108,9 @@ class Agent:
         finally:
             self.close()
 
-    def open(self) -> None:
-        """Open the driver and the sources, and tell what the node has."""
-        self._driver.open()
+    def open(self, wanted: Callable[[], bool] | None = None) -> None:
+        """Open the driver and the sources, and tell what the node has; ``wanted`` ends a long wait early."""
+        self._driver.open(wanted)
         self._open = [self._open_source(source) for source in chosen_sources(self._settings)]
         self._keep([], self._inventory.update(self._driver, now().wall))
 
@@ -125,7 +127,10 @@ class Agent:
 
     def tick(self, moment: Moment) -> None:
         """Read every source once and spool what is complete."""
-        rows = [row for opened in self._open for row in opened.aggregator.add(moment, self._read(opened))]
+        readers = {opened.source.name: opened.reader for opened in self._open}
+        found = sweep(self._driver, readers, self.health, self._say_once)
+        self.on_readings(moment, found)
+        rows = [row for opened in self._open for row in opened.aggregator.add(moment, found[opened.source.name])]
         back = self._driver.reprobe()
         changed = back or any(device.lost for device in self._driver.devices)
         self._keep(rows, self._inventory.update(self._driver, moment.wall) if changed else [])
@@ -150,24 +155,8 @@ class Agent:
             least_covered_ratio=settings[names.LEAST_COVERED_RATIO],
         )
         reader = source.open(SourceContext(self._driver, settings))
-        return OpenSource(source, reader, aggregator, self.health.setdefault(source.name, SourceHealth()))
-
-    def _read(self, opened: OpenSource) -> Sequence[Reading]:
-        """Read one source, timed; its failure costs its own readings only."""
-        health, begin = opened.health, time.perf_counter()
-        health.reads += 1
-        try:
-            return opened.reader.read()
-        except DriverGoneError:
-            raise
-        except Exception as error:  # noqa: BLE001 - the framework's border: whatever a source does, the others go on
-            health.failures[type(error).__name__] += 1
-            self._say_once(f"source {opened.source.name}: {error!r}")
-            return []
-        finally:
-            seconds = time.perf_counter() - begin
-            health.seconds += seconds
-            health.slowest_seconds = max(health.slowest_seconds, seconds)
+        self.health.setdefault(source.name, SourceHealth())
+        return OpenSource(source, reader, aggregator)
 
     def _keep(self, rows: list[Row], records: list[Record]) -> None:
         tables = wire.from_records(records)

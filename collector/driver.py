@@ -1,58 +1,47 @@
-"""The NVIDIA driver through ``nvidia-ml-py``: opening it, its devices, and one table of what each failure means.
+"""The NVIDIA driver through ``nvidia-ml-py``: opening it, its devices, and calls under the table of faults.
 
 The binding is loaded here and only when a driver is opened, so that everything else of the room works without it.
-A call costs only its own device, whatever happens; the exceptions are failures of the driver as a whole.
+A call costs only its own device, whatever happens, even when it never returns: each device has a thread of its own
+(:mod:`collector.lanes`). The exceptions are failures of the driver as a whole.
 """
 
 from __future__ import annotations
 
 import ctypes
 import logging
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from enum import Enum
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, Final
 
+from collector.faults import Fault, fault_of
+from collector.lanes import Lanes
 from warehouse.contract.errors import BadUseError, TrueloadError
 
 LOG = logging.getLogger("trueload.driver")
+OPEN_PATIENCE_SECONDS: Final = 30.0
+"""How long ``nvmlInit`` may take: without the persistence daemon the driver brings each card up first."""
+
+CLOSE_PATIENCE_SECONDS: Final = 2.0
+"""How long ``nvmlShutdown`` is waited for: the agent has to end within its grace period."""
+
+NOT_RETURNED: Final = "does not return"
 
 
 class DriverGoneError(TrueloadError):
     """The driver is not there, or not the one that was opened: open it anew, later."""
 
 
-class Fault(Enum):
-    """What a failed call means, and so what is done about it."""
-
-    UNSUPPORTED = "not supported"  # this device never answers this call: not asked again
-    DEVICE_LOST = "device lost"  # the device is gone until it is reset; the others are not concerned
-    DRIVER_GONE = "driver gone"  # nothing answers any more until the driver is opened anew
-    NO_DATA = "no data"  # an answer without content, nothing to count
-    TRANSIENT = "failed"  # counted, asked again next time
-
-
-FAULT_OF_CODE: Final = {
-    1: Fault.DRIVER_GONE,  # uninitialised: somebody shut the library down
-    3: Fault.UNSUPPORTED,
-    4: Fault.UNSUPPORTED,  # no permission: the same next time, so said once
-    6: Fault.NO_DATA,  # not found
-    9: Fault.DRIVER_GONE,  # driver not loaded
-    13: Fault.UNSUPPORTED,  # the library is older than the call
-    15: Fault.DEVICE_LOST,
-    16: Fault.DEVICE_LOST,  # needs a reset
-    18: Fault.DRIVER_GONE,  # library and kernel module differ: the driver was upgraded under us
-    21: Fault.NO_DATA,
-}
-"""NVML's return codes that are more than transient (nvml.h, ``nvmlReturn_t``)."""
-
-
 @dataclass(slots=True)
 class KnownDevice:
-    """A device that answered when the driver was opened. ``handle`` is the binding's and means nothing elsewhere."""
+    """A device that answered when the driver was opened. ``handle`` is the binding's and means nothing elsewhere.
+
+    A MIG instance has ``parent_uuid`` and ``gpu_instance_id``. ``calling`` is the call that is out right now, with the
+    monotonic time of its begin.
+    """
 
     uuid: str
     index: int
@@ -61,24 +50,44 @@ class KnownDevice:
     memory_bytes: int | None
     pci_bus_id: str | None
     lost: bool = False
+    parent_uuid: str | None = None
+    gpu_instance_id: int | None = None
+    calling: tuple[str, float] | None = None
+
+    @property
+    def lane(self) -> str:
+        """Give the name of the lane that its calls are made on; an instance shares its card's."""
+        return f"gpu {self.index}"
+
+
+@dataclass(frozen=True, slots=True)
+class StuckCall:
+    """A call that has not returned."""
+
+    device_uuid: str
+    call: str
+    seconds: float
 
 
 class Driver:
-    """An open driver. One per process, used from one thread."""
+    """An open driver. One per process; each device is used from its own lane, all else from one thread."""
 
-    def __init__(self, library: str = "", *, reprobe_seconds: float = 60.0) -> None:
+    def __init__(self, library: str = "", *, reprobe_seconds: float = 60.0, patience_seconds: float = 0.5) -> None:
         """Prepare. ``library`` is the path of libnvidia-ml.so.1 where the loader would not find the right one."""
         self.devices: tuple[KnownDevice, ...] = ()
         self.driver_version: str | None = None
         self.unreadable: tuple[tuple[int, str], ...] = ()
         """Indexes that the driver counts but cannot open, with its reason."""
         self.failures: Counter[tuple[str, str]] = Counter()
-        """Failed calls by name and reason."""
+        """Failed calls by name and reason, and values that cannot be true by name and why."""
+        self.lanes = Lanes()
+        self.patience_seconds = patience_seconds
         self._library = library
         self._reprobe_seconds = reprobe_seconds
         self._probe_at = 0.0
         self._unsupported: set[tuple[str, str, tuple[Any, ...]]] = set()
         self._nvml: ModuleType | None = None
+        self._counting = threading.Lock()
 
     @property
     def nvml(self) -> Any:
@@ -87,42 +96,38 @@ class Driver:
             raise DriverGoneError("the NVIDIA driver is not open")
         return self._nvml
 
-    def open(self) -> None:
-        """Load the library, initialise it and look what devices there are.
+    def open(self, wanted: Callable[[], bool] | None = None) -> None:
+        """Load the library, initialise it and look what devices there are; ``wanted`` ends the wait early.
 
         Raises:
             BadUseError: the binding is not installed, or ``library`` cannot be loaded.
             DriverGoneError: there is no driver, or it does not answer now.
 
         """
+        pynvml = _load_binding(self._library)
+        self.close()
+        done = self.lanes.run({"driver": lambda: _initialise(pynvml)}, OPEN_PATIENCE_SECONDS, wanted)
+        if "driver" not in done:
+            raise DriverGoneError("the NVIDIA driver does not answer (nvmlInit does not return)")
         try:
-            import pynvml
-        except ModuleNotFoundError as cause:
-            raise BadUseError("the agent needs nvidia-ml-py: pip install 'trueload[agent]'") from cause
-        if self._library:
-            try:
-                # The binding asks its loader by soname, which gives it the library that is loaded already.
-                ctypes.CDLL(self._library)
-            except OSError as cause:
-                raise BadUseError(f"agent.nvml_library: {self._library} cannot be loaded ({cause})") from cause
-        try:
-            pynvml.nvmlInit()
-            self._nvml = pynvml
-            self._unsupported.clear()
-            self._discover()
-            self.driver_version = _text(pynvml.nvmlSystemGetDriverVersion())
+            self.driver_version, count = done["driver"].result()
         except pynvml.NVMLError as error:
-            self._nvml = None
             raise DriverGoneError(f"the NVIDIA driver does not answer ({error}); is it loaded?") from error
+        self._nvml = pynvml
+        self._unsupported.clear()
+        self.unreadable = tuple((index, NOT_RETURNED) for index in range(count))
+        self._discover(OPEN_PATIENCE_SECONDS, wanted)
 
     def close(self) -> None:
-        """Shut the library down. Never fails: a driver that is gone needs no goodbye."""
+        """Shut the library down. Never fails and never hangs: a driver that is gone needs no goodbye."""
         if self._nvml is not None:
             nvml, self._nvml = self._nvml, None
-            try:
-                nvml.nvmlShutdown()
-            except nvml.NVMLError as error:
-                LOG.debug("shutdown: %s", error)
+            if self.lanes.stuck:  # shutting down under a call that is out would take its memory away
+                LOG.warning("the driver is left without goodbye: a call on %s is still out", self.lanes.stuck[0])
+            else:
+                done = self.lanes.run({"driver": nvml.nvmlShutdown}, CLOSE_PATIENCE_SECONDS)
+                if "driver" in done and done["driver"].error is not None:
+                    LOG.debug("shutdown: %s", done["driver"].error)
         self.devices = ()
 
     def living(self) -> Iterator[KnownDevice]:
@@ -130,6 +135,16 @@ class Driver:
         for device in self.devices:
             if not device.lost:
                 yield device
+
+    def stuck(self) -> list[StuckCall]:
+        """Give the calls that have been out for longer than the patience, for people to see."""
+        now = time.monotonic()
+        out = [(device.uuid, device.calling) for device in self.devices]
+        return [
+            StuckCall(uuid, calling[0], now - calling[1])
+            for uuid, calling in out
+            if calling is not None and now - calling[1] >= self.patience_seconds
+        ]
 
     def call(self, device: KnownDevice, name: str, *arguments: Any) -> Any:
         """Make one NVML call on a device; None where it gives nothing, now or ever.
@@ -148,65 +163,146 @@ class Driver:
         if device.lost or key in self._unsupported:
             return None
         nvml = self.nvml
+        device.calling = (key[1], time.monotonic())
         try:
             return function()
         except nvml.NVMLError as error:
             self._fail(device, key, error)
             return None
+        finally:
+            device.calling = None
+
+    def never_asked_again(self, device: KnownDevice, name: str, *arguments: Any) -> bool:
+        """Say whether a call was found to be unsupported or forbidden on a device."""
+        return (device.uuid, name, arguments) in self._unsupported
+
+    def count(self, what: str, reason: str, times: int = 1) -> None:
+        """Count a failed call or a value that cannot be true. Safe from every lane."""
+        with self._counting:
+            self.failures[what, reason] += times
 
     def reprobe(self) -> list[KnownDevice]:
-        """Ask lost devices again, now and then; give those that are back."""
+        """Ask lost devices and unreadable indexes again, now and then; give those that are back."""
         now = time.monotonic()
-        lost = [device for device in self.devices if device.lost]
-        if not lost or now < self._probe_at:
+        lost = [device for device in self.devices if device.lost and device.parent_uuid is None]
+        if not (lost or self.unreadable) or now < self._probe_at:
             return []
         self._probe_at = now + self._reprobe_seconds
-        return [device for device in lost if self._is_back(device)]
+        known = {device.uuid for device in self.devices}
+        jobs = {device.lane: (lambda device=device: self._is_back(device)) for device in lost}
+        done = self.lanes.run(jobs, self.patience_seconds)
+        back = [device for device in lost if device.lane in done and done[device.lane].value]
+        for device in back:
+            device.lost = False
+            for instance in self.devices:
+                instance.lost = instance.lost and instance.parent_uuid != device.uuid
+        self._discover(self.patience_seconds)
+        return back + [device for device in self.devices if device.uuid not in known]
 
     def _is_back(self, device: KnownDevice) -> bool:
         nvml = self.nvml
         try:
             device.handle = nvml.nvmlDeviceGetHandleByUUID(device.uuid)
             nvml.nvmlDeviceGetMemoryInfo(device.handle)
-        except nvml.NVMLError:
-            return False
-        device.lost = False
+        except nvml.NVMLError as error:
+            return bool(error.value == nvml.NVML_ERROR_NOT_SUPPORTED)  # it answers, but has no memory of its own
         return True
 
-    def _discover(self) -> None:
+    def _discover(self, patience_seconds: float, wanted: Callable[[], bool] | None = None) -> None:
+        """Look at every index that is unreadable so far, each on its own lane."""
         nvml = self.nvml
-        found: list[KnownDevice] = []
-        unreadable: list[tuple[int, str]] = []
-        for index in range(nvml.nvmlDeviceGetCount()):
-            try:
-                handle = nvml.nvmlDeviceGetHandleByIndex(index)
-                device = KnownDevice(_text(nvml.nvmlDeviceGetUUID(handle)), index, handle, None, None, None)
-            except nvml.NVMLError as error:
-                unreadable.append((index, str(error)))
+        jobs = {f"gpu {index}": (lambda index=index: self._describe(index)) for index, _ in self.unreadable}
+        done = self.lanes.run(jobs, patience_seconds, wanted)
+        found, unreadable = list(self.devices), []
+        for index, _ in self.unreadable:
+            job = done.get(f"gpu {index}")
+            if job is None:
+                unreadable.append((index, NOT_RETURNED))
+            elif isinstance(job.error, nvml.NVMLError):
+                unreadable.append((index, str(job.error)))
+            else:
+                found += job.result()
+        self.devices = tuple(sorted(found, key=lambda device: device.index))
+        self.unreadable = tuple(unreadable)
+
+    def _describe(self, index: int) -> list[KnownDevice]:
+        """Describe the card at an index, and its MIG instances after it."""
+        nvml = self.nvml
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        card = KnownDevice(_text(nvml.nvmlDeviceGetUUID(handle)), index, handle, None, None, None)
+        name = self.call(card, "nvmlDeviceGetName")
+        memory = self.call(card, "nvmlDeviceGetMemoryInfo")
+        pci = self.call(card, "nvmlDeviceGetPciInfo")
+        card.gpu_model = None if name is None else _text(name)
+        card.memory_bytes = int(memory.total) if memory is not None and memory.total > 0 else None
+        card.pci_bus_id = None if pci is None else _text(pci.busId)
+        return [card, *self._instances(card)]
+
+    def _instances(self, card: KnownDevice) -> list[KnownDevice]:
+        """Give a card's MIG instances; the range of their indexes has holes."""
+        mode = self.call(card, "nvmlDeviceGetMigMode")
+        if mode is None or not mode[0]:
+            return []
+        found = []
+        for place in range(self.call(card, "nvmlDeviceGetMaxMigDeviceCount") or 0):
+            handle = self.call(card, "nvmlDeviceGetMigDeviceHandleByIndex", place)
+            uuid = None if handle is None else self.call(replace(card, handle=handle), "nvmlDeviceGetUUID")
+            if uuid is None:
                 continue
-            name = self.call(device, "nvmlDeviceGetName")
-            memory = self.call(device, "nvmlDeviceGetMemoryInfo")
-            pci = self.call(device, "nvmlDeviceGetPciInfo")
-            device.gpu_model = None if name is None else _text(name)
-            device.memory_bytes = None if memory is None else int(memory.total)
-            device.pci_bus_id = None if pci is None else _text(pci.busId)
-            found.append(device)
-        self.devices, self.unreadable = tuple(found), tuple(unreadable)
+            instance = replace(card, uuid=_text(uuid), handle=handle, parent_uuid=card.uuid, memory_bytes=None)
+            instance.gpu_instance_id = self.call(instance, "nvmlDeviceGetGpuInstanceId")
+            name = self.call(instance, "nvmlDeviceGetName")
+            instance.gpu_model = card.gpu_model if name is None else _text(name)
+            memory = self.call(instance, "nvmlDeviceGetMemoryInfo")
+            instance.memory_bytes = None if memory is None else int(memory.total)
+            found.append(instance)
+        return found
 
     def _fail(self, device: KnownDevice, key: tuple[str, str, tuple[Any, ...]], error: Any) -> None:
-        fault = FAULT_OF_CODE.get(error.value, Fault.TRANSIENT)
-        if fault is Fault.NO_DATA or error.value == 0:  # the binding raises "success" where it got an empty answer
+        fault = fault_of(error.value)
+        if fault is Fault.NO_DATA:
             return
-        self.failures[key[1], str(error)] += 1
+        self.count(key[1], str(error))
         if fault is Fault.DRIVER_GONE:
             raise DriverGoneError(f"{key[1]}: {error}") from error
         if fault is Fault.DEVICE_LOST:
-            device.lost = True
-            self._probe_at = time.monotonic() + self._reprobe_seconds
-            LOG.warning("%s: lost (%s: %s)", device.uuid, key[1], error)
-        elif fault is Fault.UNSUPPORTED:
+            self._lose(device, f"{key[1]}: {error}")
+        elif fault in (Fault.UNSUPPORTED, Fault.FORBIDDEN):
             self._unsupported.add(key)
-            LOG.info("%s: %s will not be asked again (%s)", device.uuid, key[1], error)
+            level = logging.WARNING if fault is Fault.FORBIDDEN else logging.INFO
+            LOG.log(level, "%s: %s will not be asked again (%s)", device.uuid, key[1], error)
+
+    def _lose(self, device: KnownDevice, why: str) -> None:
+        """Mark a card and its instances; a lost instance is a lost card."""
+        card = device.parent_uuid or device.uuid
+        for other in (device, *self.devices):
+            other.lost = other.lost or card in (other.uuid, other.parent_uuid)
+        self._probe_at = time.monotonic() + self._reprobe_seconds
+        LOG.warning("%s: lost (%s)", device.uuid, why)
+
+
+def _initialise(pynvml: Any) -> tuple[str, int]:
+    """Initialise the library; give the driver's version and the number of devices."""
+    pynvml.nvmlInit()
+    try:
+        return _text(pynvml.nvmlSystemGetDriverVersion()), pynvml.nvmlDeviceGetCount()
+    except pynvml.NVMLError:
+        pynvml.nvmlShutdown()  # as often as it was initialised
+        raise
+
+
+def _load_binding(library: str) -> Any:
+    try:
+        import pynvml
+    except ModuleNotFoundError as cause:
+        raise BadUseError("the agent needs nvidia-ml-py: pip install 'trueload[agent]'") from cause
+    if library:
+        try:
+            # The binding asks its loader by soname, which gives it the library that is loaded already.
+            ctypes.CDLL(library)
+        except OSError as cause:
+            raise BadUseError(f"agent.nvml_library: {library} cannot be loaded ({cause})") from cause
+    return pynvml
 
 
 def _text(value: str | bytes) -> str:

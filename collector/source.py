@@ -8,11 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collector.driver import Driver
+    from collector.driver import Driver, KnownDevice
     from warehouse.contract.settings import AnySetting, Settings
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessReading:
+    """What a source says about one process on one device, over the same time as the reading it belongs to.
+
+    ``values`` are keyed by column of ``process_sample``; ``driver_util_ratio`` is the process's share of the driver's
+    sample slices, to split a shared device by. What is not known is left out.
+    """
+
+    pid: int
+    values: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +39,8 @@ class Reading:
     values: Mapping[str, float]
     pids: tuple[int, ...] | None = None
     """Processes on the device right now; None where the source does not know."""
+
+    processes: tuple[ProcessReading, ...] = ()
 
 
 class Reader(Protocol):
@@ -46,6 +60,27 @@ class Reader(Protocol):
         ...
 
 
+@runtime_checkable
+class DeviceReader(Protocol):
+    """An open source that reads through the driver: one device at a time, each on the device's own lane.
+
+    A call that never returns costs its device and no other, so what is kept between readings is kept per device.
+    """
+
+    def read_device(self, device: KnownDevice) -> Reading | None:
+        """Read one device; None where it gives nothing.
+
+        Raises:
+            DriverGoneError: the driver must be opened anew.
+
+        """
+        ...
+
+    def close(self) -> None:
+        """Give back what was opened, except of devices with a call that is still out."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class SourceContext:
     """What a source may use: the open driver and the settings."""
@@ -61,5 +96,5 @@ class Source:
     name: str
     description: str
     metrics: tuple[str, ...]
-    open: Callable[[SourceContext], Reader]
+    open: Callable[[SourceContext], Reader | DeviceReader]
     settings: tuple[AnySetting, ...] = ()

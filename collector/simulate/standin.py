@@ -42,13 +42,18 @@ class StandinProcess:
     pid: int
     used_memory_bytes: int | None
     driver_util_ratio: float | None = None
+    mps: bool = False
+
+
+NEVER_RETURNS: Final = -2
+"""As the return code of a fault: the call does not come back until the state is written without the fault."""
 
 
 @dataclass(frozen=True, slots=True)
 class StandinFault:
     """The NVML function ``call`` answers for this device with ``return_code`` at once and fills in nothing.
 
-    The code may be 0: drivers have been seen to answer success without an answer.
+    The code may be 0: drivers have been seen to answer success without an answer. ``NEVER_RETURNS`` blocks the caller.
     """
 
     call: str
@@ -68,6 +73,46 @@ class GpmCounters:
     sm_occupancy_seconds: float
     tensor_active_seconds: float
     dram_active_seconds: float
+    fp64_active_seconds: float = 0.0
+    fp32_active_seconds: float = 0.0
+    fp16_active_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StandinInstance:
+    """A MIG instance."""
+
+    uuid: str
+    name: str
+    gpu_instance_id: int
+    memory_total_bytes: int
+    memory_used_bytes: int
+    gpm: GpmCounters | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StandinCounters:
+    """Running totals since an arbitrary start, and counts of errors; on devices that support them all."""
+
+    power_capped_seconds: float = 0.0
+    thermal_slowed_seconds: float = 0.0
+    power_braked_seconds: float = 0.0
+    pcie_transmitted_bytes: int = 0
+    pcie_received_bytes: int = 0
+    ecc_corrected: int = 0
+    ecc_uncorrected: int = 0
+    remapped_corrected: int = 0
+    remapped_uncorrected: int = 0
+    remap_pending: bool = False
+    remap_failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StandinEvent:
+    """Something that an event set is told: NVML's bit for its kind (8: Xid), and the data (the Xid)."""
+
+    kind: int
+    data: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +121,9 @@ class StandinDevice:
 
     Values are not checked for sense, for a stand-in must also tell what real drivers have told (4294967295 % busy);
     they need only fit NVML's integers. ``energy_joules`` is a total since an arbitrary start. ``gpm`` is ``None`` on
-    devices before Hopper, ``serial`` on boards without one. A ``lost`` device answers every call with "GPU is lost".
+    devices before Hopper, ``serial`` on boards without one, ``counters`` on consumer boards, ``nvlink_bytes`` (sent,
+    received) without NVLink. A ``lost`` device answers every call with "GPU is lost". ``events`` are all there were,
+    the oldest first. ``instances`` is ``None`` without MIG; a ``None`` among them is a hole in the range of indexes.
     """
 
     uuid: str
@@ -97,6 +144,12 @@ class StandinDevice:
     serial: str | None = None
     driver_memory_util_ratio: float = 0.0
     clock_event_reasons: int = 0
+    memory_clock_hertz: float | None = None
+    memory_temperature_celsius: float | None = None
+    counters: StandinCounters | None = None
+    nvlink_bytes: tuple[int, int] | None = None
+    events: tuple[StandinEvent, ...] = ()
+    instances: tuple[StandinInstance | None, ...] | None = None
 
 
 class StandinState:
@@ -241,14 +294,59 @@ def _device_record(device: StandinDevice) -> layout.Device:
         gpm_supported=device.gpm is not None,
         process_count=len(device.processes),
         fault_count=len(device.faults),
+        mig_enabled=device.instances is not None,
+        memory_temperature_celsius=layout.UNSUPPORTED_32
+        if device.memory_temperature_celsius is None
+        else _whole(device.memory_temperature_celsius, 32, "memory_temperature_celsius", signed=True),
+        memory_clock_megahertz=_whole((device.memory_clock_hertz or 0.0) / 1e6, 32, "memory_clock_hertz"),
+        event_count=len(device.events),
     )
-    if device.gpm is not None:
-        for field, _kind in layout.Gpm._fields_:
-            setattr(record.gpm, field, getattr(device.gpm, field))
+    _fill_gpm(record.gpm, device.gpm)
+    _fill_counters(record, device)
+    for number, event in list(enumerate(device.events))[-layout.EVENTS_MAX :]:
+        record.events[number % layout.EVENTS_MAX] = layout.Event(event.kind, event.data)
+    for place, instance in enumerate(device.instances or ()):
+        if instance is not None:
+            record.instances[place] = _instance_record(instance)
     for place, process in enumerate(device.processes):
         record.processes[place] = _process_record(process)
     for place, fault in enumerate(device.faults):
         record.faults[place] = _fault_record(fault)
+    return record
+
+
+def _fill_gpm(record: layout.Gpm, counters: GpmCounters | None) -> None:
+    for field, _kind in layout.Gpm._fields_ if counters is not None else ():
+        setattr(record, field, getattr(counters, field))
+
+
+def _fill_counters(record: layout.Device, device: StandinDevice) -> None:
+    if device.nvlink_bytes is not None:
+        record.nvlink_supported = 1
+        record.nvlink_transmitted_kib, record.nvlink_received_kib = (amount // 1024 for amount in device.nvlink_bytes)
+    counters = device.counters
+    if counters is None:
+        return
+    record.counters_supported = 1
+    for name in ("power_capped", "thermal_slowed", "power_braked"):
+        nanoseconds = _whole(getattr(counters, f"{name}_seconds") * 1e9, 64, f"{name}_seconds")
+        setattr(record, f"{name}_nanoseconds", nanoseconds)
+    for name in (
+        *("pcie_transmitted_bytes", "pcie_received_bytes", "ecc_corrected", "ecc_uncorrected"),
+        *("remapped_corrected", "remapped_uncorrected", "remap_pending", "remap_failed"),
+    ):
+        setattr(record, name, getattr(counters, name))
+
+
+def _instance_record(instance: StandinInstance) -> layout.Instance:
+    record = layout.Instance(
+        uuid=_text(instance.uuid, 96, "uuid"),
+        name=_text(instance.name, 96, "name"),
+        memory_total_bytes=_whole(instance.memory_total_bytes, 64, "memory_total_bytes"),
+        memory_used_bytes=_whole(instance.memory_used_bytes, 64, "memory_used_bytes"),
+        gpu_instance_id=_whole(instance.gpu_instance_id, 32, "gpu_instance_id"),
+    )
+    _fill_gpm(record.gpm, instance.gpm)
     return record
 
 
@@ -258,6 +356,7 @@ def _process_record(process: StandinProcess) -> layout.Process:
         used_memory_bytes=layout.UNKNOWN_64 if memory is None else _whole(memory, 64, "used_memory_bytes"),
         pid=_whole(process.pid, 32, "pid"),
         driver_util_percent=layout.UNKNOWN_32 if util is None else _whole(util * 1e2, 32, "driver_util_ratio"),
+        mps=process.mps,
     )
 
 

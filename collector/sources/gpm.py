@@ -47,7 +47,7 @@ class GpmReader:
 
     def read(self) -> list[Reading]:
         """Read every living device that supports GPM."""
-        return [reading for device in self._driver.living() if (reading := self._read(device)) is not None]
+        return [reading for device in self._driver.living() if (reading := self.read_device(device)) is not None]
 
     def close(self) -> None:
         """Give the sample buffers back."""
@@ -56,7 +56,8 @@ class GpmReader:
             self._driver.nvml.nvmlGpmSampleFree(pair.newer)
         self._pairs.clear()
 
-    def _read(self, device: KnownDevice) -> Reading | None:
+    def read_device(self, device: KnownDevice) -> Reading | None:
+        """Take a sample and compare it with the one before; None where the device has no GPM, or nothing new."""
         driver = self._driver
         if device.uuid not in self._pairs:
             support = driver.call(device, "nvmlGpmQueryDeviceSupport")

@@ -30,13 +30,14 @@ class NvmlReader:
 
     def read(self) -> list[Reading]:
         """Read every living device; one that is lost on the way is left out."""
-        return [reading for device in self._driver.living() if (reading := self._read(device)) is not None]
+        return [reading for device in self._driver.living() if (reading := self.read_device(device)) is not None]
 
     def close(self) -> None:
         """Forget the counters."""
         self._millijoules.clear()
 
-    def _read(self, device: KnownDevice) -> Reading | None:
+    def read_device(self, device: KnownDevice) -> Reading | None:
+        """Read one device; None when it is lost on the way."""
         driver, nvml = self._driver, self._driver.nvml
         values: dict[str, float | None] = {}
         rates = driver.call(device, "nvmlDeviceGetUtilizationRates")

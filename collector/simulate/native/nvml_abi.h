@@ -17,6 +17,7 @@ enum {
     NVML_NOT_FOUND = 6,
     NVML_INSUFFICIENT_SIZE = 7,
     NVML_TIMEOUT = 10,
+    NVML_DRIVER_NOT_LOADED = 9,
     NVML_LIBRARY_NOT_FOUND = 12,
     NVML_GPU_IS_LOST = 15,
     NVML_MEMORY = 20,
@@ -32,10 +33,41 @@ enum { NVML_CLOCK_GRAPHICS = 0, NVML_CLOCK_SM = 1, NVML_CLOCK_MEM = 2, NVML_CLOC
 #define NVML_NO_INSTANCE UINT32_MAX
 #define NVML_VALUE_NOT_AVAILABLE UINT64_MAX
 
+typedef struct nvml_device *nvml_device_handle; /* opaque */
+
+typedef union {
+    double dVal;
+    unsigned uiVal;
+    unsigned long long ullVal;
+} nvml_value;
+
+enum { NVML_VALUE_DOUBLE = 0, NVML_VALUE_UINT = 1, NVML_VALUE_ULONGLONG = 3 };
+
+typedef struct {
+    uint32_t fieldId, scopeId;
+    int64_t timestamp, latencyUsec; /* microseconds */
+    int valueType;
+    nvml_status nvmlReturn;
+    nvml_value value;
+} nvml_field_value;
+
+enum { NVML_SAMPLES_POWER = 0, NVML_SAMPLES_GPU_UTILIZATION = 1 };
+
+typedef struct {
+    unsigned long long timeStamp; /* microseconds since the epoch */
+    nvml_value sampleValue;
+} nvml_sample;
+
+typedef struct nvml_event_set *nvml_event_set_handle; /* opaque */
+
+typedef struct {
+    nvml_device_handle device;
+    unsigned long long eventType, eventData;
+    unsigned gpuInstanceId, computeInstanceId;
+} nvml_event_data;
+
 /* Newer structures carry their size and a version in the first word. */
 #define NVML_VERSIONED(type, version) ((uint32_t)(sizeof(type) | ((uint32_t)(version) << 24)))
-
-typedef struct nvml_device *nvml_device_handle; /* opaque */
 
 typedef struct {
     char busIdLegacy[16];

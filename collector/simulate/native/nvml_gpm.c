@@ -21,6 +21,9 @@ static const struct gpm_metric {
     {3, offsetof(struct standin_gpm, sm_occupancy_seconds), "sm_occupancy", "resident warps of those possible"},
     {5, offsetof(struct standin_gpm, tensor_active_seconds), "any_tensor", "tensor pipes active"},
     {10, offsetof(struct standin_gpm, dram_active_seconds), "dram", "memory interface active"},
+    {11, offsetof(struct standin_gpm, fp64_active_seconds), "fp64", "FP64 pipes active"},
+    {12, offsetof(struct standin_gpm, fp32_active_seconds), "fp32", "FP32 pipes active"},
+    {13, offsetof(struct standin_gpm, fp16_active_seconds), "fp16", "FP16 pipes active"},
 };
 
 /* The metrics array of the newest header; a larger number is no honest request. */
@@ -92,6 +95,25 @@ EXPORT nvml_status nvmlGpmSampleGet(nvml_device_handle handle, nvml_gpm_sample_h
         return NVML_NOT_SUPPORTED;
     *sample = (struct nvml_gpm_sample){.filled = 1, .device_index = index, .counters = device.gpm};
     return NVML_SUCCESS;
+}
+
+EXPORT nvml_status nvmlGpmMigSampleGet(nvml_device_handle handle, unsigned gpu_instance_id,
+                                       nvml_gpm_sample_handle sample)
+{
+    REQUIRE(sample);
+    struct standin_device device;
+    unsigned index;
+    nvml_status status = standin_enter(handle, __func__, &device, &index);
+    if (status != STANDIN_GO_ON)
+        return status;
+    for (unsigned i = 0; i < STANDIN_INSTANCES_MAX && device.mig_enabled && device.gpm_supported; i++) {
+        const struct standin_instance *instance = &device.instances[i];
+        if (!instance->uuid[0] || instance->gpu_instance_id != gpu_instance_id)
+            continue;
+        *sample = (struct nvml_gpm_sample){.filled = 1, .device_index = index, .counters = instance->gpm};
+        return NVML_SUCCESS;
+    }
+    return NVML_NOT_FOUND;
 }
 
 EXPORT nvml_status nvmlGpmMetricsGet(nvml_gpm_metrics_get *request)

@@ -11,20 +11,30 @@ static nvml_status begin_list(unsigned available, unsigned *count, const void *e
     return available && !entries ? NVML_INVALID_ARGUMENT : NVML_SUCCESS;
 }
 
+static nvml_status list_processes(const struct standin_device *device, unsigned mps, unsigned *count,
+                                  nvml_process_info *processes)
+{
+    unsigned available = 0, place = 0;
+    for (unsigned i = 0; i < device->process_count; i++)
+        available += device->processes[i].mps == mps;
+    nvml_status status = begin_list(available, count, processes);
+    for (unsigned i = 0; status == NVML_SUCCESS && i < device->process_count; i++)
+        if (device->processes[i].mps == mps)
+            processes[place++] = (nvml_process_info){
+                .pid = device->processes[i].pid,
+                .usedGpuMemory = device->processes[i].used_memory_bytes,
+                .gpuInstanceId = NVML_NO_INSTANCE,
+                .computeInstanceId = NVML_NO_INSTANCE,
+            };
+    return status;
+}
+
 EXPORT nvml_status nvmlDeviceGetComputeRunningProcesses_v3(nvml_device_handle handle, unsigned *count,
                                                            nvml_process_info *processes)
 {
     REQUIRE(count);
     ENTER(handle);
-    nvml_status status = begin_list(device.process_count, count, processes);
-    for (unsigned i = 0; status == NVML_SUCCESS && i < device.process_count; i++)
-        processes[i] = (nvml_process_info){
-            .pid = device.processes[i].pid,
-            .usedGpuMemory = device.processes[i].used_memory_bytes,
-            .gpuInstanceId = NVML_NO_INSTANCE,
-            .computeInstanceId = NVML_NO_INSTANCE,
-        };
-    return status;
+    return list_processes(&device, 0, count, processes);
 }
 
 EXPORT nvml_status nvmlDeviceGetGraphicsRunningProcesses_v3(nvml_device_handle handle, unsigned *count,
@@ -40,7 +50,7 @@ EXPORT nvml_status nvmlDeviceGetMPSComputeRunningProcesses_v3(nvml_device_handle
 {
     REQUIRE(count);
     ENTER(handle);
-    return begin_list(0, count, processes);
+    return list_processes(&device, 1, count, processes);
 }
 
 /* Each write of the state is one sample of every process that has a share; a device without any is "not found". */
@@ -49,6 +59,8 @@ EXPORT nvml_status nvmlDeviceGetProcessUtilization(nvml_device_handle handle, nv
 {
     REQUIRE(count);
     ENTER(handle);
+    if (device.mig_enabled)
+        return NVML_NOT_SUPPORTED;
     struct standin_node node;
     nvml_status status = standin_read_node(&node);
     if (status != NVML_SUCCESS)

@@ -34,6 +34,8 @@ EXPORT nvml_status nvmlDeviceGetUtilizationRates(nvml_device_handle handle, nvml
 {
     REQUIRE(utilization);
     ENTER(handle);
+    if (device.mig_enabled)
+        return NVML_NOT_SUPPORTED;
     utilization->gpu = device.driver_util_percent;
     utilization->memory = device.driver_memory_util_percent;
     return NVML_SUCCESS;
@@ -78,6 +80,10 @@ EXPORT nvml_status nvmlDeviceGetClockInfo(nvml_device_handle handle, unsigned ty
 {
     REQUIRE(megahertz && type <= NVML_CLOCK_VIDEO);
     ENTER(handle);
+    if (type == NVML_CLOCK_MEM && device.memory_clock_megahertz) {
+        *megahertz = device.memory_clock_megahertz;
+        return NVML_SUCCESS;
+    }
     if (type != NVML_CLOCK_GRAPHICS && type != NVML_CLOCK_SM)
         return NVML_NOT_SUPPORTED;
     *megahertz = device.sm_clock_megahertz; /* both clocks are one domain on current boards */
@@ -103,9 +109,11 @@ EXPORT nvml_status nvmlDeviceGetCurrentClocksThrottleReasons(nvml_device_handle 
 EXPORT nvml_status nvmlDeviceGetTotalEccErrors(nvml_device_handle handle, unsigned error_type, unsigned counter_type,
                                                unsigned long long *count)
 {
-    (void)error_type;
     (void)counter_type;
     REQUIRE(count);
     ENTER(handle);
-    return NVML_NOT_SUPPORTED;
+    if (!device.counters_supported)
+        return NVML_NOT_SUPPORTED;
+    *count = error_type ? device.ecc_uncorrected : device.ecc_corrected;
+    return NVML_SUCCESS;
 }

@@ -4,6 +4,7 @@
  */
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "standin_call.h"
 
@@ -12,6 +13,17 @@ struct nvml_device {
     char unused;
 };
 static struct nvml_device handles[STANDIN_DEVICES_MAX];
+static struct nvml_device instance_handles[STANDIN_DEVICES_MAX][STANDIN_INSTANCES_MAX];
+
+nvml_device_handle standin_handle(unsigned index) { return &handles[index]; }
+
+static int fault_of(const struct standin_device *device, const char *call)
+{
+    for (unsigned i = 0; i < device->fault_count && i < STANDIN_FAULTS_MAX; i++)
+        if (strncmp(device->faults[i].call, call, sizeof device->faults[i].call) == 0)
+            return device->faults[i].return_code;
+    return STANDIN_GO_ON;
+}
 
 nvml_status standin_enter_index(unsigned index, const char *call, struct standin_device *device)
 {
@@ -20,9 +32,44 @@ nvml_status standin_enter_index(unsigned index, const char *call, struct standin
         return status;
     if (device->lost)
         return NVML_GPU_IS_LOST;
-    for (unsigned i = 0; i < device->fault_count && i < STANDIN_FAULTS_MAX; i++)
-        if (strncmp(device->faults[i].call, call, sizeof device->faults[i].call) == 0)
-            return device->faults[i].return_code;
+    int fault = fault_of(device, call);
+    while (fault == STANDIN_BLOCK) { /* until the state is written without it */
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+        if (standin_read_device(index, device) == NVML_SUCCESS)
+            fault = fault_of(device, call);
+    }
+    return fault;
+}
+
+/* Few calls answer for a MIG instance; the others do not know it. */
+static int knows_instances(const char *call)
+{
+    static const char *const calls[] = {
+        "nvmlDeviceGetUUID", "nvmlDeviceGetName", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2",
+        "nvmlDeviceGetGpuInstanceId",
+    };
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++)
+        if (strcmp(call, calls[i]) == 0)
+            return 1;
+    return 0;
+}
+
+/* Show the device as one of its instances. */
+static nvml_status enter_instance(unsigned index, unsigned place, const char *call, struct standin_device *device)
+{
+    nvml_status status = standin_enter_index(index, call, device);
+    if (status != STANDIN_GO_ON)
+        return status;
+    const struct standin_instance *instance = &device->instances[place];
+    if (!device->mig_enabled || !instance->uuid[0])
+        return NVML_NOT_FOUND;
+    if (!knows_instances(call))
+        return NVML_NOT_SUPPORTED;
+    memcpy(device->uuid, instance->uuid, sizeof device->uuid);
+    memcpy(device->name, instance->name, sizeof device->name);
+    device->memory_total_bytes = instance->memory_total_bytes;
+    device->memory_used_bytes = instance->memory_used_bytes;
+    device->minor_number = instance->gpu_instance_id; /* all that nvmlDeviceGetGpuInstanceId needs */
     return STANDIN_GO_ON;
 }
 
@@ -33,6 +80,9 @@ nvml_status standin_enter(nvml_device_handle handle, const char *call, struct st
     if (status != NVML_SUCCESS)
         return status;
     for (unsigned i = 0; i < STANDIN_DEVICES_MAX; i++) {
+        for (unsigned place = 0; place < STANDIN_INSTANCES_MAX; place++)
+            if (handle == &instance_handles[i][place])
+                return enter_instance(i, place, call, device);
         if (handle != &handles[i])
             continue;
         if (index)
@@ -73,6 +123,7 @@ EXPORT const char *nvmlErrorString(nvml_status status)
     case NVML_NOT_FOUND: return "Not found";
     case NVML_INSUFFICIENT_SIZE: return "Buffer too small";
     case NVML_TIMEOUT: return "Timeout";
+    case NVML_DRIVER_NOT_LOADED: return "Driver not loaded";
     case NVML_LIBRARY_NOT_FOUND: return "Library or its state file not found";
     case NVML_GPU_IS_LOST: return "GPU is lost";
     case NVML_MEMORY: return "Out of memory";
@@ -204,7 +255,7 @@ EXPORT nvml_status nvmlDeviceGetMigMode(nvml_device_handle handle, unsigned *cur
 {
     REQUIRE(current && pending);
     ENTER(handle);
-    *current = *pending = 0;
+    *current = *pending = device.mig_enabled;
     return NVML_SUCCESS;
 }
 
@@ -212,6 +263,33 @@ EXPORT nvml_status nvmlDeviceGetMaxMigDeviceCount(nvml_device_handle handle, uns
 {
     REQUIRE(count);
     ENTER(handle);
-    *count = 0;
+    *count = device.mig_enabled ? STANDIN_INSTANCES_MAX : 0;
+    return NVML_SUCCESS;
+}
+
+EXPORT nvml_status nvmlDeviceGetMigDeviceHandleByIndex(nvml_device_handle handle, unsigned place,
+                                                       nvml_device_handle *instance)
+{
+    REQUIRE(instance);
+    struct standin_device device;
+    unsigned index;
+    nvml_status status = standin_enter(handle, __func__, &device, &index);
+    if (status != STANDIN_GO_ON)
+        return status;
+    if (!device.mig_enabled)
+        return NVML_NOT_SUPPORTED;
+    if (place >= STANDIN_INSTANCES_MAX || !device.instances[place].uuid[0])
+        return NVML_NOT_FOUND;
+    *instance = &instance_handles[index][place];
+    return NVML_SUCCESS;
+}
+
+EXPORT nvml_status nvmlDeviceGetGpuInstanceId(nvml_device_handle handle, unsigned *id)
+{
+    REQUIRE(id);
+    ENTER(handle);
+    if (strncmp(device.uuid, "MIG-", 4) != 0)
+        return NVML_INVALID_ARGUMENT;
+    *id = device.minor_number;
     return NVML_SUCCESS;
 }

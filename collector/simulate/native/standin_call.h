@@ -12,8 +12,14 @@
  * drivers have answered "success" with nothing filled in. */
 #define STANDIN_GO_ON (-1)
 
+/* Nor is this: the call does not return while the device has the fault. */
+#define STANDIN_BLOCK (-2)
+
 /* Read the device at this index for the call of this name, or say what the call shall return at once. */
 nvml_status standin_enter_index(unsigned index, const char *call, struct standin_device *device);
+
+/* The handle of the device at this index. */
+nvml_device_handle standin_handle(unsigned index);
 
 /* The same for a handle; index may be NULL. */
 nvml_status standin_enter(nvml_device_handle handle, const char *call, struct standin_device *device, unsigned *index);

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-_Static_assert(sizeof(struct standin_process) == 16, "layout shared with standin.py");
+_Static_assert(sizeof(struct standin_process) == 24, "layout shared with standin.py");
 _Static_assert(sizeof(struct standin_device) % sizeof(uint64_t) == 0, "copied in words");
 _Static_assert(sizeof(struct standin_node) % sizeof(uint64_t) == 0, "copied in words");
 _Static_assert(offsetof(struct standin_file, node) % sizeof(uint64_t) == 0, "copied in words");

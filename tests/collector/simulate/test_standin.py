@@ -271,6 +271,12 @@ ARGUMENTS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "nvmlDeviceGetTemperatureV": ("nvmlDeviceGetTemperatureV", (pynvml.NVML_TEMPERATURE_GPU,)),
     "nvmlDeviceGetProcessUtilization": ("nvmlDeviceGetProcessUtilization", (0,)),
     "nvmlDeviceGetTotalEccErrors": ("nvmlDeviceGetTotalEccErrors", (0, 0)),
+    "nvmlDeviceGetFieldValues": ("nvmlDeviceGetFieldValues", ([74],)),
+    "nvmlDeviceGetMigDeviceHandleByIndex": ("nvmlDeviceGetMigDeviceHandleByIndex", (0,)),
+    "nvmlDeviceGetSamples": ("nvmlDeviceGetSamples", (0, 0)),
+    # No event set and no sample: any address serves, for the fault comes first.
+    "nvmlDeviceRegisterEvents": ("nvmlDeviceRegisterEvents", (8, 1)),
+    "nvmlGpmMigSampleGet": ("nvmlGpmMigSampleGet", (1, 1)),
 }
 OPERATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "nvmlDeviceGetHandleByIndex_v2": ("call", {"name": "nvmlDeviceGetHandleByIndex", "args": [0]}),
@@ -423,6 +429,9 @@ NVML_STRUCTURES = {
     "nvml_temperature_v1": pynvml.c_nvmlTemperature_v1_t,
     "nvml_process_info": pynvml.c_nvmlProcessInfo_v3_t,
     "nvml_process_utilization_sample": pynvml.c_nvmlProcessUtilizationSample_t,
+    "nvml_field_value": pynvml.c_nvmlFieldValue_t,
+    "nvml_sample": pynvml.c_nvmlSample_t,
+    "nvml_event_data": pynvml.c_nvmlEventData_t,
     "nvml_gpm_support": pynvml.c_nvmlGpmSupport_t,
     "nvml_gpm_metric_info": pynvml.c_metricInfo_t,
     "nvml_gpm_metric": pynvml.c_nvmlGpmMetric_t,
@@ -431,6 +440,8 @@ STATE_STRUCTURES = {
     "struct standin_process": layout.Process,
     "struct standin_fault": layout.Fault,
     "struct standin_gpm": layout.Gpm,
+    "struct standin_event": layout.Event,
+    "struct standin_instance": layout.Instance,
     "struct standin_device": layout.Device,
     "struct standin_node": layout.Node,
     "struct standin_file": layout.File,
