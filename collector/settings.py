@@ -12,6 +12,7 @@ SOURCES = Setting(
     "agent", "sources", ("nvml", "gpm"), "names", "What every driver can tell, and what Hopper and later add to it."
 )
 JOB_SOURCE = Setting("agent", "job_source", "", "name", "Empty: nobody is asked whose a device is.")
+PROC_ROOT = Setting("agent", "proc_root", "/proc", "path", "Where every Linux has it; a container may have another.")
 NVML_LIBRARY = Setting(
     "agent",
     "nvml_library",
@@ -63,6 +64,15 @@ REPROBE_SECONDS = Setting(
     "A lost card or a driver that went away comes back after a reset at best; asking is not free.",
     1.0,
     3600.0,
+)
+CALL_PATIENCE_SECONDS = Setting(
+    "agent",
+    "call_patience_seconds",
+    0.5,
+    "seconds",
+    "A round of reading takes milliseconds; who has not answered by then is left out, so that the others keep time.",
+    0.05,
+    60.0,
 )
 SERVER_URL = Setting("agent", "server_url", "http://127.0.0.1:8411", "URL", "Where trueload serve listens by default.")
 TOKEN_FILE = Setting("agent", "token_file", "", "path", "A file of mode 600; empty: nothing is sent, only spooled.")
@@ -141,6 +151,38 @@ LONGEST_WAIT_SECONDS = Setting(
     0.1,
     3600.0,
 )
+DETAIL_SECONDS = Setting(
+    "agent",
+    "detail_seconds",
+    3600.0,
+    "seconds",
+    "What a page may look at as it was read: the last hour, 2 MB of memory for eight cards; 0 keeps none.",
+    0.0,
+    86400.0,
+)
+EXPORTER_LISTEN = Setting(
+    "agent",
+    "exporter_listen",
+    "127.0.0.1:9412",
+    "HOST:PORT",
+    "Loopback: who wants to scrape from elsewhere says so; empty: no exporter; port 0: any free one.",
+)
+EXPORTER_DCGM_NAMES = Setting(
+    "agent",
+    "exporter_dcgm_names",
+    default=False,
+    unit="yes or no",
+    reason="Dashboards made for dcgm-exporter go on working; off, or every value would be stored twice.",
+)
+EXPORTER_MOST_JOB_SERIES = Setting(
+    "agent",
+    "exporter_most_job_series",
+    0,
+    "series",
+    "Jobs are told to the server, not to Prometheus: a label per job grows without end; 0: none.",
+    0,
+    10_000,
+)
 STOP_SECONDS = Setting(
     "agent",
     "stop_seconds",
@@ -152,11 +194,13 @@ STOP_SECONDS = Setting(
 )
 
 SETTINGS: tuple[AnySetting, ...] = (
-    *(NODE, CLUSTER, SOURCES, JOB_SOURCE, NVML_LIBRARY),
+    *(NODE, CLUSTER, SOURCES, JOB_SOURCE, PROC_ROOT, NVML_LIBRARY),
     *(INTERVAL_SECONDS, CADENCE_SECONDS, GAP_INTERVALS, LEAST_COVERED_RATIO, REPROBE_SECONDS),
+    CALL_PATIENCE_SECONDS,
     *(SERVER_URL, TOKEN_FILE, SPOOL_DIR, SPOOL_MAX_BYTES, SPOOL_MAX_AGE_SECONDS),
     *(SPOOL_KEPT_MAX_BYTES, SPOOL_KEPT_MAX_AGE_SECONDS, SPOOL_MEMORY_MAX_BYTES),
     *(JOIN_TOKEN_FILE, TOKEN_MAX_AGE_SECONDS, TLS_CA_FILE, TLS_CERTIFICATE_FILE, TLS_KEY_FILE),
+    *(DETAIL_SECONDS, EXPORTER_LISTEN, EXPORTER_DCGM_NAMES, EXPORTER_MOST_JOB_SERIES),
     *(POST_TIMEOUT_SECONDS, LONGEST_WAIT_SECONDS, STOP_SECONDS),
     *tracer_settings.SETTINGS,
     *(setting for source in sources().values() for setting in source.settings),

@@ -187,6 +187,7 @@ class Bench:
             "TOKEN_FILE": "" if token_file is None else str(token_file),
             "SPOOL_DIR": str(self.folder / "spool"),
             "REPROBE_SECONDS": "1",
+            "EXPORTER_LISTEN": "",
             **settings,
         }
         ours = {f"TRUELOAD_AGENT__{name}": value for name, value in names.items()}

@@ -56,8 +56,10 @@ class Metric:
 
     @property
     def prometheus_name(self) -> str:
-        """Give the exporter's metric name."""
-        return f"trueload_gpu_{self.name}"
+        """Give the exporter's metric name: amounts are counters, and ``_count`` is a word that Prometheus keeps."""
+        if self.per_cadence:
+            return f"trueload_gpu_{self.name}_total"
+        return f"trueload_gpu_{self.name.removesuffix('_count')}{'_number' if self.unit is Unit.COUNT else ''}"
 
 
 CATALOGUE: tuple[Metric, ...] = (
