@@ -37,6 +37,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "backup": ("warehouse.backup_commands", "Copy the store into a folder, opened and counted."),
     "restore": ("warehouse.backup_commands", "Make a store of a backup."),
     "verify": ("warehouse.backup_commands", "Read everything and hold the counts against each other."),
+    "purge": ("warehouse.purge_commands", "Delete a person's or project's data for good."),
+    "sql": ("warehouse.sql_commands", "Free questions in SQL, read-only, for operators."),
     "token": ("warehouse.token_commands", "Tokens of people and agents: new, list, rotate, revoke."),
     "agent": ("collector.commands", "The node agent."),
     "demo": ("collector.commands", "Parts of the demo cluster, as `trueload up --demo` starts them."),
@@ -49,6 +51,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 HIDDEN = {"demo"}
 SETTING_MODULES = (
     "warehouse.settings",
+    "warehouse.server_settings",
     "collector.settings",
     "analysis.settings",
     "analysis.repetition",

@@ -78,6 +78,8 @@ class Address:
     url: str
     process_id: int
     token: str
+    fingerprint: str | None = None
+    """SHA-256 of the certificate of a server that speaks TLS."""
 
 
 def join_file(data: Path) -> Path:
@@ -131,7 +133,12 @@ def ensure_tokens(data: Path) -> Tokens:
 
 def publish(data: Path, address: Address) -> None:
     """Leave the server's address and the operator's token in the data directory (mode 600), atomically."""
-    content = {"url": address.url, "process_id": address.process_id, "token": address.token}
+    content = {
+        "url": address.url,
+        "process_id": address.process_id,
+        "token": address.token,
+        "fingerprint": address.fingerprint,
+    }
     fresh = data / f"{SERVER_FILE}.{address.process_id}"
     _write_private(fresh, json.dumps(content), os.O_TRUNC)
     fresh.replace(data / SERVER_FILE)
@@ -148,7 +155,9 @@ def published(data: Path) -> Address | None:
     """Give the address that a live server left, or None; one whose process is gone counts as none."""
     try:
         content = json.loads((data / SERVER_FILE).read_text(encoding="utf-8"))
-        address = Address(str(content["url"]), int(content["process_id"]), str(content["token"]))
+        address = Address(
+            str(content["url"]), int(content["process_id"]), str(content["token"]), content.get("fingerprint")
+        )
     except FileNotFoundError:
         return None
     except PermissionError as cause:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from warehouse import agent_desk, lake, layout
+from warehouse import agent_desk, lake, layout, purge, tombstones
 from warehouse.contract.errors import StoreError
 from warehouse.contract.units import iso
 from warehouse.recovery import COUNTER_FILE
@@ -55,10 +55,11 @@ def write_backup(store: Store, target: Path) -> Document:
     return {"backup": str(target), **note}
 
 
-def restore_backup(backup: Path, data: Path) -> Document:
+def restore_backup(backup: Path, data: Path, *, tombstones_file: Path | None = None) -> Document:
     """Make a store of a backup in a directory that has none; gives what ``verify`` finds.
 
-    All tokens of the backup are revoked in it: it cannot know which were revoked since.
+    All tokens of the backup are revoked in it: it cannot know which were revoked since. What was deleted on request
+    stays deleted, as told by ``tombstones_file`` and by tombstones in the backup's folder and in ``data``.
 
     Raises:
         StoreError: it is no whole backup, the directory has a store, or it cannot be written.
@@ -73,6 +74,8 @@ def restore_backup(backup: Path, data: Path) -> Document:
         (data / COUNTER_FILE).unlink(missing_ok=True)  # it counts the commits of another store
         if (backup / layout.FOLDER).is_dir():
             shutil.copytree(backup / layout.FOLDER, data / layout.FOLDER)
+        told = [backup / tombstones.FILE, *([] if tombstones_file is None else [tombstones_file])]
+        tombstones.add_to_file(data / tombstones.FILE, [stone for file in told for stone in tombstones.read_file(file)])
         fresh = data / f"{FILE_NAME}.restoring"
         shutil.copyfile(backup / FILE_NAME, fresh)
         lake.make_durable(fresh)
@@ -84,6 +87,7 @@ def restore_backup(backup: Path, data: Path) -> Document:
     try:
         with store.transaction() as transaction:
             transaction.execute("UPDATE credential SET revoked_at = now()::TIMESTAMP WHERE revoked_at IS NULL")
+        purge.catch_up(store, files_at_once=True)
         return verify(store)
     finally:
         store.close()

@@ -39,12 +39,17 @@ def backup_command(composition: Composition, data: Path, target: Path, *, as_jso
 @click.command("restore")
 @data_option
 @click.option("--from", "backup", type=FOLDER, required=True, help="Folder of the backup.")
+@click.option(
+    "--tombstones",
+    type=click.Path(dir_okay=False, exists=True, path_type=Path),
+    help="The file tombstones.json of the old store: what was purged since the backup stays out.",
+)
 @json_option
-def restore_command(data: Path, backup: Path, *, as_json: bool) -> None:
+def restore_command(data: Path, backup: Path, tombstones: Path | None, *, as_json: bool) -> None:
     """Make a store of a backup, in a directory that has none; its tokens are revoked: give out new ones."""
     from warehouse.backup import restore_backup
 
-    _report(restore_backup(backup, data), as_json=as_json)
+    _report(restore_backup(backup, data, tombstones_file=tombstones), as_json=as_json)
 
 
 @click.command("verify")

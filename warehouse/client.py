@@ -11,7 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from urllib.parse import quote
 
 import urllib3
@@ -159,6 +159,20 @@ class LocalClient:
 
         return backup.verify(self._store)
 
+    def purge(self, asked: Mapping[str, object]) -> Document:
+        """Delete somebody's data for good (``warehouse.purge``)."""
+        from warehouse import purge
+
+        whom, dry_run = purge.read_asked(asked)
+        return purge.purge(self._store, whom, dry_run=dry_run, files_at_once=True)
+
+    def sql(self, statement: str) -> Document:
+        """Run one SELECT over the documented tables (``warehouse.sql``)."""
+        from warehouse import server_settings, sql
+
+        rows, seconds = self._settings[server_settings.SQL_ROWS], self._settings[server_settings.SQL_SECONDS]
+        return sql.ask(self._store, statement, most_rows=rows, most_seconds=seconds).document()
+
     def close(self) -> None:
         """Close the store."""
         self._store.close()
@@ -174,7 +188,9 @@ class HttpClient:
         """
         self._url = url.rstrip("/")
         self._headers = {"Authorization": f"Bearer {token}"}
-        pinned = {} if fingerprint is None else {"cert_reqs": "CERT_NONE", "assert_fingerprint": fingerprint}
+        pinned: dict[str, Any] = (
+            {} if fingerprint is None else {"cert_reqs": "CERT_NONE", "assert_fingerprint": fingerprint}
+        )
         self._pool = urllib3.PoolManager(retries=False, **pinned)
 
     def ask(self, question: str, parameters: Parameters) -> Document:
@@ -213,6 +229,14 @@ class HttpClient:
     def verify(self) -> Document:
         """See ``LocalClient.verify``."""
         return self._request("POST", "/v1/verify", body=b"{}", seconds=UPKEEP_SECONDS)
+
+    def purge(self, asked: Mapping[str, object]) -> Document:
+        """See ``LocalClient.purge``."""
+        return self._request("POST", "/v1/purge", body=json.dumps(asked).encode(), seconds=UPKEEP_SECONDS)
+
+    def sql(self, statement: str) -> Document:
+        """See ``LocalClient.sql``; refused where the site has not switched it on."""
+        return self._request("POST", "/v1/sql", body=json.dumps({"sql": statement}).encode())
 
     def close(self) -> None:
         """Close the connections."""

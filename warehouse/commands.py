@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import sys
 from contextlib import contextmanager
@@ -13,10 +12,11 @@ from typing import TYPE_CHECKING
 import click
 from rich.markup import escape
 
-from warehouse import access, loading
+from warehouse import access, loading, logs
 from warehouse.contract.errors import BadUseError
 from warehouse.importer import ImportOptions
 from warehouse.options import data_option, json_option, pass_composition
+from warehouse.server_settings import LOG_FORMAT
 from warehouse.settings import (
     CLUSTER_NAME,
     CLUSTER_ZONE,
@@ -45,23 +45,26 @@ if TYPE_CHECKING:
 @pass_composition
 def serve_command(composition: Composition, data: Path, host: str | None, port: int | None) -> None:
     """Own the store of a data directory: take batches, answer questions, until stopped."""
-    from warehouse import lake
+    from warehouse import lake, purge, tls
     from warehouse.committer import Committer
     from warehouse.keeper import Keeper
-    from warehouse.server import create_app, serve
+    from warehouse.server import Listening, create_app, serve
     from warehouse.store import open_store
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     settings = composition.settings()
+    logs.configure(settings[LOG_FORMAT])
+    files = tls.chosen(settings)
     store = open_store(data, create=True, memory_limit_bytes=_memory_limit_bytes(settings), recover=True)
     try:
         lake.restore(store, data)
+        purge.catch_up(store)
         tokens = access.ensure_tokens(data)
         access.ensure_join_secret(data)
         chosen = settings[SERVER_PORT] if port is None else port
         with Committer(store, data, settings) as committer, Keeper(store, data, settings):
             app = create_app(store, committer, composition.answers(), settings, tokens)
-            serve(data, app, host or settings[SERVER_HOST], chosen, tokens.by_role[access.Role.OPERATOR])
+            where = Listening(host or settings[SERVER_HOST], chosen, files)
+            serve(data, app, where, tokens.by_role[access.Role.OPERATOR])
     finally:
         store.close()
 

@@ -21,6 +21,7 @@ from warehouse.contract.errors import OverloadedError
 from warehouse.settings import COMMIT_WINDOW_SECONDS, FREE_SPACE_FLOOR_BYTES, MAX_WAITING_ROWS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from warehouse.batches import Acceptance, Checked
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from warehouse.store import Store
 
 LOG = logging.getLogger("trueload.committer")
+
+SPACE_SECONDS = 0.2
+"""How long what is free on the disk is believed: the floor leaves room for far more than arrives meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,10 @@ class Committer:
         self._waiting: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
         self._waiting_rows = 0
         self._counting = threading.Lock()
+        self._free_bytes, self._look_again_at = 0, 0.0
         self._thread = threading.Thread(target=self._run, name="committer")
+        self.on_commit: Callable[[float], object] = float
+        """Told the seconds of each write."""
 
     def __enter__(self) -> Self:
         """Start the thread."""
@@ -68,11 +75,7 @@ class Committer:
             OverloadedError: more rows wait than the setting allows, or the disk is nearly full; send again later.
 
         """
-        free_bytes = shutil.disk_usage(self._data).free
-        if free_bytes < self._floor_bytes:
-            raise OverloadedError(
-                f"{self._data}: {free_bytes} bytes free, below the floor of {self._floor_bytes}; make space"
-            )
+        self.require_space()
         with self._counting:
             if self._waiting_rows + batch.rows > self._max_rows and self._waiting_rows:
                 raise OverloadedError(f"{self._waiting_rows} rows wait to be written; send again later")
@@ -80,6 +83,29 @@ class Committer:
         answer: Future[Acceptance] = Future()
         self._waiting.put(_Waiting(batch, answer))
         return answer
+
+    def require_space(self) -> None:
+        """Refuse new data where the disk is nearly full.
+
+        Raises:
+            OverloadedError: less is free than the setting wants.
+
+        """
+        now = time.monotonic()
+        if now >= self._look_again_at:
+            self._free_bytes = shutil.disk_usage(self._data).free
+            # A full disk is looked at each time, so that taking goes on at once when there is space again.
+            self._look_again_at = now + (SPACE_SECONDS if self._free_bytes >= self._floor_bytes else 0.0)
+        free_bytes = self._free_bytes
+        if free_bytes < self._floor_bytes:
+            raise OverloadedError(
+                f"{self._data}: {free_bytes} bytes free, below the floor of {self._floor_bytes}; make space"
+            )
+
+    @property
+    def waiting_rows(self) -> int:
+        """Give the number of rows that were taken and are not yet written."""
+        return self._waiting_rows
 
     def _run(self) -> None:
         last = False
@@ -102,6 +128,7 @@ class Committer:
         return group, True
 
     def _write(self, group: list[_Waiting]) -> None:
+        began = time.monotonic()
         try:
             results = batches.commit(self._store, [waiting.batch for waiting in group])
         except Exception as error:  # whatever broke, every sender must get an answer, and the thread go on
@@ -109,6 +136,7 @@ class Committer:
             for waiting in group:
                 waiting.answer.set_exception(error)
         else:
+            self.on_commit(time.monotonic() - began)
             for waiting, result in zip(group, results, strict=True):
                 waiting.answer.set_result(result)
         finally:

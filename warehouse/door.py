@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from fastapi import HTTPException, Request
 
 from warehouse.access import Identity, Role
+from warehouse.tls import NODE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from warehouse.access import Tokens
     from warehouse.credentials import Credentials
@@ -33,11 +34,12 @@ class Door:
             return None
         return Identity(role, role.value)
 
-    def for_roles(self, *roles: Role) -> Callable[[Request], Identity]:
+    def for_roles(self, *roles: Role) -> Callable[[Request], Awaitable[Identity]]:
         """Give what a route depends on: it lets these roles in and tells who came."""
 
-        def check(request: Request) -> Identity:
-            identity = self.identify(bearer(request))
+        # Asynchronous, for it looks at what is in memory: a thread for each request would cost more than the check.
+        async def check(request: Request) -> Identity:
+            identity = self.identify(bearer(request)) or _of_certificate(request)
             if identity is None:
                 raise HTTPException(401, "no valid token", {"WWW-Authenticate": "Bearer"})
             if identity.role not in roles:
@@ -45,6 +47,12 @@ class Door:
             return identity
 
         return check
+
+
+def _of_certificate(request: Request) -> Identity | None:
+    """Give the agent of the node that the client's verified certificate names; a token that was sent counts first."""
+    node = None if bearer(request) else request.scope.get(NODE)
+    return Identity(Role.AGENT, node, node) if isinstance(node, str) else None
 
 
 def bearer(request: Request) -> str:

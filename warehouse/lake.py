@@ -91,9 +91,31 @@ def seal(store: Store, data: Path, table: str, day: date) -> SealedDay:
                 "INSERT OR REPLACE INTO sealed_day VALUES (?, ?, ?, ?, ?, now()::TIMESTAMP)",
                 [table, day, sealed.generation, sealed.row_count, sealed.file_bytes],
             )
+        if old is not None:
+            os.utime(old.folder(data))  # it is replaced from now on: readers that began earlier keep it for their time
     except OSError as cause:
         raise StoreError(f"{folder}: the day could not be sealed, it stays in the hot file ({cause})") from cause
     return sealed
+
+
+def write_anew(store: Store, day: SealedDay, query: str) -> SealedDay:
+    """Replace a sealed day by what a query gives of it, as a new generation.
+
+    Raises:
+        StoreError, OSError: it could not be written; the day is as before.
+
+    """
+    new = SealedDay(day.table, day.date, day.generation + 1, 0, 0)
+    folder = new.folder(store.data)
+    with store.long_transaction() as transaction:
+        _write_part(transaction, f"SELECT * FROM ({query}) ORDER BY {ORDER.get(day.table, 'ALL')}", folder)
+        written = _measured(transaction, new, folder)
+        transaction.execute(
+            "UPDATE sealed_day SET generation = ?, row_count = ?, file_bytes = ?, sealed_at = now()::TIMESTAMP "
+            "WHERE table_name = ? AND date = ?",
+            [written.generation, written.row_count, written.file_bytes, day.table, day.date],
+        )
+    return written
 
 
 def publish(store: Store, data: Path) -> None:

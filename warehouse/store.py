@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 import duckdb
 import pyarrow as pa
 
-from warehouse import layout, queries
+from warehouse import layout, queries, tombstones
 from warehouse.arrow import COLUMN_TYPES, to_arrow
 from warehouse.contract.errors import StoreBusyError, StoreError
 from warehouse.contract.metrics import METRIC_COLUMNS
 from warehouse.contract.model import RECORDS
+from warehouse.patience import watched
 from warehouse.recovery import CommitCounter, Damage, diagnose, set_aside
 from warehouse.sight import View
 from warehouse.viewer import OPERATOR
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
     from warehouse.contract.wire import Table
     from warehouse.viewer import Viewer
 
-FILE_NAME = "hot.duckdb"
+DATABASE = "hot"
+FILE_NAME = f"{DATABASE}.duckdb"
 FILE_FORMAT = "v1.5.0"
 """The file format that both supported DuckDB lines (1.5 and 2.0) read and write."""
 
@@ -79,7 +81,7 @@ class Store:
     @contextmanager
     def reading(self) -> Iterator[tuple[duckdb.DuckDBPyConnection, Mapping[str, str]]]:
         """Give a cursor that sees the store as it stands now, and the view to read instead of each sample table."""
-        with self.cursor() as cursor:
+        with self.cursor() as cursor, watched(cursor.interrupt):
             cursor.execute("BEGIN")
             try:
                 yield cursor, {table: self._hot_and_sealed(cursor, table) for table in queries.SAMPLE_TABLES}
@@ -95,10 +97,17 @@ class Store:
         view = f"{table}_hot_and_sealed"
         # A column that came after a day was sealed is absent in that day, which the union by name says.
         cursor.execute(
-            f'CREATE OR REPLACE TEMP VIEW {view} AS SELECT * FROM "{table}" UNION ALL BY NAME '
+            f'CREATE OR REPLACE TEMP VIEW {view} AS SELECT * FROM {DATABASE}.main."{table}" UNION ALL BY NAME '
             f"SELECT * FROM {layout.read(*files)}"
         )
         return view
+
+    def show_whole_tables(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Have the name of each sample table mean, on this cursor, its rows in the hot file and in the lake."""
+        for table in queries.SAMPLE_TABLES:
+            view = self._hot_and_sealed(cursor, table)
+            if view != table:
+                cursor.execute(f'CREATE OR REPLACE TEMP VIEW "{table}" AS SELECT * FROM {view}')
 
     def read(self, sql: str, parameters: list[object] | None = None) -> pa.Table:
         """Run one SELECT on a cursor of its own."""
@@ -198,13 +207,19 @@ class Transaction:
             BadInputError: a value has the wrong type.
 
         """
-        return sum(self.write_arrow(name, to_arrow(name, table)) for name, table in tables.items() if table.rows)
+        names = tombstones.in_order(tables)
+        return sum(self.write_arrow(name, to_arrow(name, tables[name])) for name in names if tables[name].rows)
 
     def write_arrow(self, name: str, rows: pa.Table) -> int:
-        """Add rows of one table; rows of keyed records replace what was known, absent values keep it."""
+        """Add rows of one table; rows of keyed records replace what was known, absent values keep it.
+
+        Rows that were deleted on request stay out; write tables ``tombstones.in_order``. Gives the number of rows
+        that were given.
+        """
+        given, rows = rows.num_rows, tombstones.wanted(self, name, rows)
         kind = RECORDS.get(name)
         self.execute_with(rows, _append(name, rows) if kind is None else _merge(name, kind.KEY))
-        return int(rows.num_rows)
+        return int(given)
 
     def remember_records(self, format_name: str, records: pa.Table) -> None:
         """Remember that these records' content was loaded."""

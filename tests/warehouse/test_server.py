@@ -46,7 +46,8 @@ class Running:
         self.tokens = access.ensure_tokens(data)
         self._committer = Committer(self.store, data, Settings())
         self._committer.__enter__()
-        app = create_app(self.store, self._committer, ANSWERS, Settings(), self.tokens)
+        settings = Settings({"sql.over_http": True, "server.answer_seconds": 2.0})
+        app = create_app(self.store, self._committer, ANSWERS, settings, self.tokens)
         self._server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
         self._thread = threading.Thread(target=self._server.run)
         self._thread.start()
@@ -98,7 +99,7 @@ def test_every_route_but_health_refuses_a_missing_a_wrong_and_a_mistyped_token(r
     asked = 0
     for route in running.app.routes:
         path = getattr(route, "path", "")
-        if not path.startswith("/v1"):
+        if path == "/healthz":
             continue
         for method in route.methods:  # type: ignore[attr-defined]
             for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic Zm9vOmJhcg=="}):

@@ -1,0 +1,34 @@
+"""What each question may be asked with: the parameters of ``/v1/answers/QUESTION`` and of the commands of that name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+PARAMETERS: Mapping[str, tuple[str, str]] = {
+    "since": ("string", "Begin of the window, ISO 8601; without an offset in the zone."),
+    "until": ("string", "End of the window, not in it."),
+    "week": ("string", "An ISO week instead of since and until: 2026-W44."),
+    "zone": ("string", "IANA zone of days, weeks and times without an offset."),
+    "rung": ("string", "Which measure of busy to judge by; default: the best that covers enough."),
+    "by": ("string", "What the rows are grouped by."),
+    "id": ("string", "The job: its key, or its scheduler's id."),
+    "limit": ("integer", "At most so many rows."),
+    "offset": ("integer", "After so many rows."),
+}
+"""Type and meaning of each parameter."""
+
+_WINDOW = ("since", "until", "week", "zone", "rung")
+QUESTIONS: Mapping[str, tuple[str, ...]] = {
+    "waste": (*_WINDOW, "by"),
+    "jobs": (*_WINDOW, "limit", "offset"),
+    "families": _WINDOW,
+    "recommend": _WINDOW,
+    "job": (*_WINDOW, "id"),
+    "fleet": _WINDOW,
+    "weekly": ("week", "zone", "rung"),
+    "analyze": _WINDOW,
+}
+"""The parameters of each question; a question that is not here says by its errors what it knows."""
+
+ROWS: Mapping[str, str] = {"waste": "rows", "jobs": "rows", "families": "families", "recommend": "recommendations"}
+"""Where a document's main list lies: what is given when it is asked for as Arrow."""

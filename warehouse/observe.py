@@ -1,0 +1,145 @@
+"""What the server tells Prometheus about itself. Labels are few and fixed: no node, job or person is one.
+
+How far the clocks of senders are off is told as extremes over all senders. A batch says when it was put together; one
+that arrives before that comes from a clock that runs ahead, by at least so much. A clock that is behind looks like
+delay, and is in ``trueload_server_delay_seconds``.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+import duckdb
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+
+from warehouse import lake
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from prometheus_client import Metric
+
+    from warehouse.batches import Acceptance
+    from warehouse.committer import Committer
+    from warehouse.contract.wire import Batch
+    from warehouse.store import Store
+
+MOST_SENDERS = 20_000
+"""Senders that are remembered, the latest; a sender costs about 200 bytes."""
+
+OUTCOMES = ("new", "duplicate", "refused", "turned_away")
+COMMIT_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+DELAY_SECONDS = (0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0, 21600.0, 86400.0)
+ANSWER_SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 100.0)
+
+
+class Observations:
+    """What one server has seen since it started. Safe to use from several threads."""
+
+    def __init__(self, store: Store, committer: Committer) -> None:
+        """Begin to count."""
+        self._registry = CollectorRegistry()
+        self._lock = threading.Lock()
+        self._ahead: OrderedDict[str, float] = OrderedDict()
+        self._batches = Counter(
+            "trueload_server_batches", "Batches by what became of them.", ["outcome"], registry=self._registry
+        )
+        for outcome in OUTCOMES:
+            self._batches.labels(outcome)
+        self._rows = Counter("trueload_server_rows", "Rows taken from batches.", registry=self._registry)
+        self._rejected = Counter(
+            "trueload_server_rejected_values", "Values left out because they cannot be true.", registry=self._registry
+        )
+        self._delay = Histogram(
+            "trueload_server_delay_seconds",
+            "From when a batch was put together to when it was durable here.",
+            buckets=DELAY_SECONDS,
+            registry=self._registry,
+        )
+        self._answers = Histogram(
+            "trueload_server_answer_seconds",
+            "Time to answer a question.",
+            buckets=ANSWER_SECONDS,
+            registry=self._registry,
+        )
+        commits = Histogram(
+            "trueload_server_commit_seconds",
+            "Time of one write of a group of batches.",
+            buckets=COMMIT_SECONDS,
+            registry=self._registry,
+        )
+        committer.on_commit = commits.observe
+        self._state = _State(store, committer, self._ahead, self._lock)
+        self._registry.register(self._state)
+
+    def batch(self, outcome: str) -> None:
+        """Count a batch."""
+        self._batches.labels(outcome).inc()
+
+    def taken(self, batch: Batch, result: Acceptance, now: float) -> None:
+        """Count a batch that is durable."""
+        self.batch("duplicate" if result.duplicate else "new")
+        self._rows.inc(result.rows)
+        self._rejected.inc(result.rejected_values)
+        if not result.duplicate:
+            self._delay.observe(max(0.0, now - batch.sent_at))
+        with self._lock:
+            self._ahead[batch.agent] = batch.sent_at - now
+            self._ahead.move_to_end(batch.agent)
+            while len(self._ahead) > MOST_SENDERS:
+                self._ahead.popitem(last=False)
+
+    def answered(self, seconds: float) -> None:
+        """Count an answer."""
+        self._answers.observe(seconds)
+
+    def text(self) -> bytes:
+        """Give everything in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+
+class _State:
+    """What is read off at the moment of a scrape."""
+
+    def __init__(
+        self, store: Store, committer: Committer, ahead: OrderedDict[str, float], lock: threading.Lock
+    ) -> None:
+        self._store = store
+        self._committer = committer
+        self._ahead = ahead
+        self._lock = lock
+
+    def describe(self) -> list[Metric]:
+        """Give nothing: the names are fixed, and none is registered twice."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Give the gauges."""
+        data = self._store.data
+        with self._lock:
+            ahead = list(self._ahead.values())
+        yield _gauge("waiting_rows", "Rows taken but not yet written.", self._committer.waiting_rows)
+        yield _gauge("free_space_bytes", "Free space where the data lie.", shutil.disk_usage(data).free)
+        hot = sum(file.stat().st_size for file in data.glob("hot.duckdb*") if file.is_file())
+        yield _gauge("hot_bytes", "Size of the database file and its log.", hot)
+        try:
+            days = lake.sealed_days(self._store)
+        except duckdb.Error:
+            days = []
+        yield _gauge("lake_bytes", "Size of the sealed days that are valid.", sum(day.file_bytes for day in days))
+        yield _gauge("lake_days", "Sealed days, each table counted.", len(days))
+        yield _gauge("senders", "Senders heard since the start, the latest at most 20,000.", len(ahead))
+        if ahead:
+            yield _gauge(
+                "clock_ahead_max_seconds",
+                "The furthest that a sender's clock was ahead at its last batch; negative: none was.",
+                max(ahead),
+            )
+
+
+def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"trueload_server_{name}", text, value=value)

@@ -1,0 +1,91 @@
+"""Batches of agents and collectors: taken, answered after the commit."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fastapi import Depends, HTTPException, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from warehouse import batches, web
+from warehouse.access import Identity, Role
+from warehouse.arrow_batches import decode_arrow
+from warehouse.contract.errors import OverloadedError
+from warehouse.routes.bodies import decode
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from warehouse.contract.wire import Batch
+
+INLINE_BYTES = 16 * 1024
+"""Bodies up to this are checked at once, within about a millisecond: handing them to a thread costs as much again."""
+
+BODY = {"type": "string", "format": "binary"}
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledgement:
+    """The batch is durable; ``duplicate`` says that it was so before. Values that cannot be true were left out."""
+
+    acknowledged: bool
+    duplicate: bool
+    rows: int
+    rejected_values: int
+
+
+def add(app: FastAPI, site: web.Site) -> None:
+    """Add the routes."""
+    as_agent = site.door.for_roles(Role.AGENT, Role.OPERATOR)
+
+    @app.post(
+        "/v1/batches",
+        summary="Take a batch: gzip'd columnar JSON (docs/decisions) or, as Arrow, a container of IPC streams.",
+        responses={200: {"model": Acknowledgement}, **web.refusals(400, 413, 429)},
+        openapi_extra=web.body_of(BODY, "application/gzip", web.ARROW),
+    )
+    async def take_batch(request: Request, identity: Identity = Depends(as_agent)) -> Response:  # noqa: FAST002 - a local name
+        body = await web.read_body(request)
+        is_arrow = request.headers.get("content-type", "").startswith(web.ARROW)
+        try:
+            if len(body) <= INLINE_BYTES:
+                batch, checked = _checked(body, is_arrow=is_arrow)
+            else:
+                batch, checked = await run_in_threadpool(_checked, body, is_arrow=is_arrow)
+            _check_sender(checked, identity)
+            result = await asyncio.wrap_future(site.committer.submit(checked))
+        except OverloadedError:
+            site.observations.batch("turned_away")
+            raise
+        except Exception:
+            site.observations.batch("refused")
+            raise
+        site.observations.taken(batch, result, time.time())
+        return web.json_answer(
+            {
+                "acknowledged": True,
+                "duplicate": result.duplicate,
+                "rows": result.rows,
+                "rejected_values": result.rejected_values,
+            }
+        )
+
+
+def _checked(body: bytes, *, is_arrow: bool) -> tuple[Batch, batches.Checked]:
+    if is_arrow:
+        batch, tables = decode_arrow(body)
+        return batch, batches.check_arrow(batch, tables)
+    batch = decode(body, "batch")
+    return batch, batches.check(batch)
+
+
+def _check_sender(batch: batches.Checked, identity: Identity) -> None:
+    """Refuse a batch in which a node's own token speaks for another node."""
+    if identity.node is None:
+        return
+    others = ({batch.agent} | batch.nodes) - {identity.node}
+    if others:
+        raise HTTPException(403, f"the token is of node {identity.node!r}; the batch also speaks of {min(others)!r}")

@@ -1,0 +1,77 @@
+"""Questions that the data can be asked: each is a route of its own with a typed document."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pyarrow as pa
+from fastapi import Depends, Request, Response
+
+from warehouse import access, web
+from warehouse.access import Identity
+from warehouse.contract.documents import DOCUMENTS
+from warehouse.contract.errors import BadUseError
+from warehouse.contract.questions import PARAMETERS, QUESTIONS, ROWS
+from warehouse.server_settings import ANSWER_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from fastapi import FastAPI
+
+    from warehouse.client import Document
+
+
+def add(app: FastAPI, site: web.Site) -> None:
+    """Add a route for each question, and one that says which there are."""
+    as_reader = site.door.for_roles(*access.READERS)
+    for question in site.answers:
+        content: dict[str, Any] = {web.ARROW: {"schema": {"type": "string"}}} if question in ROWS else {}
+        app.get(
+            f"/v1/answers/{question}",
+            summary=f"Answer the question {question!r} for what the token's owner may see.",
+            operation_id=f"answer_{question}",
+            responses={
+                200: {"model": DOCUMENTS.get(question, dict[str, object]), "content": content},
+                **web.refusals(400, 404),
+            },
+            openapi_extra={"parameters": [_parameter(name) for name in QUESTIONS.get(question, ())]},
+        )(_route(site, question, as_reader))
+
+    @app.get("/v1/answers/{question}", include_in_schema=False, dependencies=[Depends(as_reader)])
+    def none_such(question: str) -> Response:
+        raise BadUseError(f"no question {question[:100]!r}; there are {', '.join(site.answers)}")
+
+
+def _route(
+    site: web.Site, question: str, as_reader: Callable[[Request], Identity]
+) -> Callable[[Request, Identity], Awaitable[Response]]:
+    async def answer(request: Request, identity: Identity = Depends(as_reader)) -> Response:
+        began = time.monotonic()
+        asked = dict(request.query_params)
+
+        def work() -> Document:
+            return site.answers[question](site.store.seen_by(identity.viewer), site.settings, asked)
+
+        document = await web.while_awaited(request, site.settings[ANSWER_SECONDS], work)
+        site.observations.answered(time.monotonic() - began)
+        if web.wants_arrow(request) and question in ROWS:
+            return web.arrow_answer(as_table(document, ROWS[question]))
+        return web.json_answer(document)
+
+    return answer
+
+
+def _parameter(name: str) -> dict[str, object]:
+    kind, meaning = PARAMETERS[name]
+    return {"name": name, "in": "query", "required": False, "schema": {"type": kind}, "description": meaning}
+
+
+def as_table(document: Document, rows_key: str) -> pa.Table:
+    """Give a document's main list as a table; the rest of the document is the schema's metadata, as JSON."""
+    rows = document.get(rows_key)
+    rest = {key: value for key, value in document.items() if key != rows_key}
+    table = pa.Table.from_pylist(rows if isinstance(rows, list) else [])
+    return table.replace_schema_metadata({"trueload": orjson.dumps(rest)})
