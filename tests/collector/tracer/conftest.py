@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 import build_native
-from tests.collector.tracer.testbed import ZIG, Bench, compile_testbed
+from tests.collector.tracer.testbed import ZIG, Bench, build_tracer, compile_testbed
 
 
 @pytest.fixture(scope="session")
 def testbed(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     """Give the test bed with the tracer as it is shipped."""
-    build_native.build(build_native.ROOT)
+    build_tracer()
     (library,) = (entry for entry in build_native.LIBRARIES if entry.folder == "collector/tracer")
     tracer = build_native.output_path(build_native.ROOT, library, platform.machine())
     return compile_testbed(tmp_path_factory.mktemp("testbed"), ZIG, tracer)

@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-import build_native
 import trueload
 from collector.benchmarks import tracer as benchmark
 from collector.tracer import bench
+from tests.collector.tracer.testbed import build_tracer
 from warehouse.contract.errors import TrueloadError
 
 
 @pytest.mark.parametrize("streams", [1, 4])
 def test_the_callback_is_cheap_and_its_union_exact(streams: int) -> None:
-    build_native.build(build_native.ROOT)
+    build_tracer()
     figures = bench.measure(records=200_000, streams=streams)
     assert figures.records_count == 200_000
     assert figures.difference_nanoseconds == 0
@@ -33,7 +33,7 @@ def test_what_is_not_compiled_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_measured_process_that_fails_is_told_of_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    build_native.build(build_native.ROOT)
+    build_tracer()
     monkeypatch.setattr(bench, "_environment", lambda: {"TRUELOAD_CUPTI_PATH": "/nowhere/libcupti.so"})
     with pytest.raises(
         TrueloadError, match=r"(?s)the measured process failed \(1\): .*lent no buffer \(state 4, step 1\)"
@@ -44,7 +44,7 @@ def test_a_measured_process_that_fails_is_told_of_with_its_reason(monkeypatch: p
 def test_the_benchmark_runs_without_any_source_and_its_bars_hold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build_native.build(build_native.ROOT)
+    build_tracer()
     monkeypatch.setattr(benchmark, "RECORDS", 50_000)
     done = CliRunner().invoke(trueload.cli, ["bench", "tracer", "--data-root", str(tmp_path / "none"), "--json"])
     assert done.exit_code == 0, done.output

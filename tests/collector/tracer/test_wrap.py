@@ -13,6 +13,7 @@ import build_native
 from collector.tracer import wrap
 from collector.tracer.library import INJECTION_VARIABLE, NVTX_VARIABLE, library_path
 from collector.tracer.settings import DUTY_OFF_SECONDS
+from tests.collector.tracer.testbed import build_tracer
 from warehouse.contract.settings import Settings
 
 LIBRARY = library_path()
@@ -31,7 +32,7 @@ def _wrap(*command: str, settings: Sequence[str] = (), **environment: str) -> su
 
 @pytest.fixture(autouse=True, scope="module")
 def _compiled() -> None:
-    build_native.build(build_native.ROOT)
+    build_tracer()
 
 
 # ---- the environment

@@ -73,6 +73,12 @@ def compile_testbed(folder: Path, compiler: Sequence[str], tracer: Path | None =
     return Bench(folder, tracer)
 
 
+def build_tracer() -> None:
+    """Compile what the tracer and its benchmark consist of, and no other library."""
+    ours = tuple(entry for entry in build_native.LIBRARIES if entry.output.startswith("libtrueload_tracer"))
+    build_native.build(build_native.ROOT, ours)
+
+
 ZIG = (sys.executable, "-m", "ziglang", "cc", "-O2")
 
 
