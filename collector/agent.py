@@ -12,17 +12,18 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from collector import settings as names
 from collector.aggregate import Aggregator, Moment, Row
+from collector.attribution import Attribution
 from collector.driver import Driver, DriverGoneError
-from collector.owners import owner_of
 from collector.registry import sources
 from collector.source import DeviceReader, Reader, Source, SourceContext
 from collector.sweep import SourceHealth, sweep
 from warehouse.contract import wire
-from warehouse.contract.errors import BadUseError, TrueloadError
+from warehouse.contract.errors import BadUseError
 
 if TYPE_CHECKING:
     from collector.inventory import Inventory
@@ -71,10 +72,12 @@ class Agent:
         self._driver = driver
         self._spool = spool
         self._inventory = inventory
-        self._jobs = jobs
         self._on_batch = on_batch
-        self._holdings: Sequence[Holding] = ()
         self._said: set[str] = set()
+        self.attribution = Attribution(
+            jobs, Path(settings[names.PROC_ROOT]), settings[names.CLUSTER], node_name(settings), self._say_once
+        )
+        """Who holds what, and whose each process is."""
         self._open: list[OpenSource] = []
         self.on_readings: Callable[[Moment, Mapping[str, Sequence[Reading]]], None] = lambda _moment, _found: None
         """Called with each round of readings, by source."""
@@ -82,7 +85,7 @@ class Agent:
     @property
     def holdings(self) -> Sequence[Holding]:
         """Give who holds what, as it was known last."""
-        return self._holdings
+        return self.attribution.owners.holdings
 
     @property
     def rejected(self) -> Counter[str]:
@@ -130,6 +133,7 @@ class Agent:
         readers = {opened.source.name: opened.reader for opened in self._open}
         found = sweep(self._driver, readers, self.health, self._say_once)
         self.on_readings(moment, found)
+        self.attribution.see({pid for readings in found.values() for one in readings for pid in one.pids or ()})
         rows = [row for opened in self._open for row in opened.aggregator.add(moment, found[opened.source.name])]
         back = self._driver.reprobe()
         changed = back or any(device.lost for device in self._driver.devices)
@@ -159,9 +163,14 @@ class Agent:
         return OpenSource(source, reader, aggregator)
 
     def _keep(self, rows: list[Row], records: list[Record]) -> None:
-        tables = wire.from_records(records)
+        samples = None
         if rows:
-            tables["device_sample"] = self._sample_table(rows)
+            news = self.attribution.refresh(self._driver.devices)
+            samples = self.attribution.table(rows)
+            records = [*records, *news, *self.attribution.observed()]
+        tables = wire.from_records(records)
+        if samples is not None:
+            tables["device_sample"] = samples
         if not tables:
             return
         try:
@@ -171,37 +180,6 @@ class Agent:
             self._say_once(f"spool {self._spool.folder}: {error.strerror}; batches are lost until there is room")
             return
         self._on_batch()
-
-    def _sample_table(self, rows: list[Row]) -> wire.Table:
-        """Make the table of samples, each with the owner of its time."""
-        holdings = self._ask_jobs()
-        seen: dict[str, set[int]] = {}
-        for row in rows:
-            seen.setdefault(row.device_uuid, set()).update(row.pids)
-        owners = [owner_of(holdings, row.device_uuid, row.start_at, row.end_at, seen[row.device_uuid]) for row in rows]
-        columns: dict[str, wire.Column] = {
-            "cluster": self._settings[names.CLUSTER],
-            "node": node_name(self._settings),
-            "device_uuid": [row.device_uuid for row in rows],
-            "sampled_at": [row.start_at for row in rows],
-            "cadence_seconds": [round(row.end_at - row.start_at, 3) for row in rows],
-            "source": [row.source for row in rows],
-            "attempt_key": [owner.attempt_key for owner in owners],
-            "share_ratio": [owner.share_ratio for owner in owners],
-            "attribution": [owner.attribution for owner in owners],
-        }
-        for name in dict.fromkeys(name for row in rows for name in row.columns):
-            columns[name] = [row.columns.get(name) for row in rows]
-        return wire.Table(len(rows), columns)
-
-    def _ask_jobs(self) -> Sequence[Holding]:
-        """Ask who holds what; where nobody answers, what was known last still stands."""
-        if self._jobs is not None:
-            try:
-                self._holdings = self._jobs.holdings()
-            except TrueloadError as error:
-                self._say_once(str(error))
-        return self._holdings
 
     def _say_once(self, text: str) -> None:
         if text not in self._said:

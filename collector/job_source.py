@@ -30,6 +30,8 @@ class Holding:
     is_shared: bool = False
     source: str = ""
     certainty: str = "scheduler"
+    said: str = ""
+    """How the source names what is held, which tells two unknown devices of one attempt apart."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,7 +177,9 @@ class Owners:
         uuid = None if wanted is None else find_device(wanted, devices)
         if uuid is None:
             self.unknown_devices[held.device_uuid] += 1
-        return replace(held, device_uuid=uuid, is_shared=held.is_shared or (wanted is not None and wanted.is_replica))
+        said = held.said or held.device_uuid
+        is_shared = held.is_shared or (wanted is not None and wanted.is_replica)
+        return replace(held, device_uuid=uuid, said=said, is_shared=is_shared)
 
 
 def _holds(held: Holding, device_uuid: str, at: float) -> bool:
@@ -218,12 +220,3 @@ def _split(
     if set(claims.values()) - set(sharers):
         return (DISPUTED,)
     return tuple(Owner(key, 1 / len(sharers), EQUAL_SPLIT) for key in sharers)
-
-
-def owner_of(
-    holdings: Sequence[Holding], device_uuid: str, start_at: float, end_at: float, pids: Iterable[int]
-) -> Owner:
-    """Say whose a stretch of time is, by holdings alone."""
-    owners = Owners(None)
-    owners.holdings = tuple(holdings)
-    return owners.of_device(device_uuid, start_at, end_at, pids)[0]

@@ -57,6 +57,13 @@ class ProcessTable:
             return None
         return ProcessId(pid, int(fields[_START_FIELD]), self._boot_id)
 
+    def boot_at(self) -> float:
+        """Give the instant of the boot, from which starts are counted, in seconds since the epoch."""
+        for line in self._read("stat", 1024**2).splitlines():
+            if line.startswith(b"btime "):
+                return float(line.split()[1])
+        return 0.0
+
     def cgroup_lines(self, pid: int) -> list[str]:
         """Give the lines of the process's cgroup file; none when it is gone."""
         return self._read(f"{pid}/cgroup", _CGROUP_BYTES).decode("utf-8", "replace").splitlines()

@@ -222,7 +222,7 @@ def test_without_a_driver_the_agent_waits_and_still_ends_at_once(bench: Any, rec
     ("setting", "value", "message"),
     [
         ("SOURCES", "nvml,sundial", r"agent.sources: no source 'sundial'; there are gpm, nvml"),
-        ("JOB_SOURCE", "oracle", r"agent.job_source: no job source 'oracle'; there are scenario"),
+        ("JOB_SOURCE", "oracle", r"agent.job_source: no job source 'oracle'; there are kubernetes, process, scenario, slurm"),
         ("JOB_SOURCE", "scenario", r"set agent.scenario_jobs_file"),
         (
             "NVML_LIBRARY",

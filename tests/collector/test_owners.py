@@ -1,15 +1,24 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.job_source import Holding
-from collector.owners import Owner, owner_of
+from collector.owners import Owner, Owners
 
 ALICE = Holding("a", "GPU-0", 0.0, 100.0, pids=frozenset({1, 2}))
 BOB = Holding("b", "GPU-0", 100.0, None, pids=frozenset({3}))
 OTHER = Holding("c", "GPU-1", 0.0, None, pids=frozenset({9}))
 ALL = [ALICE, BOB, OTHER]
+
+
+def owner_of(holdings: list[Holding], device: str, start_at: float, end_at: float, pids: Iterable[int]) -> Owner:
+    owners = Owners(None)
+    owners.holdings = tuple(holdings)
+    (owner,) = owners.of_device(device, start_at, end_at, pids)
+    return owner
 
 
 def test_who_holds_the_device_at_that_time_owns_it() -> None:

@@ -1,0 +1,90 @@
+"""A machine without a scheduler: every program that uses a GPU is a job of its own.
+
+The control group of a container or of a login says nothing of who shall be told, so a job is a process, by its id and
+its start; its owner is the user that runs it. Command lines are not read: they hold passwords too often.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from collector import job_source as kind
+from collector.processes import ProcessId, ProcessTable
+from warehouse.contract.model import Attempt, AttemptState, Job, Record
+from warehouse.contract.settings import Settings
+
+
+@dataclass(slots=True)
+class Processes:
+    """Names processes and tells the server of them as jobs."""
+
+    knows_allocations = False
+
+    cluster: str
+    node: str
+    processes: ProcessTable
+    ticks_per_second: int = 100
+    _running: dict[ProcessId, str] = field(default_factory=dict)
+    _news: list[Record] = field(default_factory=list)
+
+    def holdings(self) -> list[kind.Holding]:
+        """Give nothing: nobody is given a device here."""
+        return []
+
+    def claim(self, witness: kind.Witness) -> kind.Claim | None:
+        """Say which job a process is: its own."""
+        who = self.processes.identity(witness.pid)
+        if who is None:
+            return None
+        start_at = self.processes.boot_at() + who.start_ticks / self.ticks_per_second
+        job_key = f"{self.cluster}/{self.node}-{who.pid}-{int(start_at)}#0"
+        attempt_key = f"{job_key}:{int(start_at)}"
+        if who not in self._running:
+            self._running[who] = attempt_key
+            self._news += [
+                Job(
+                    job_key=job_key,
+                    cluster=self.cluster,
+                    scheduler_job_id=str(who.pid),
+                    source="process",
+                    name=self.processes.name(who.pid),
+                    user=_user_name(witness.user_id),
+                    submit_at=start_at,
+                ),
+                Attempt(
+                    attempt_key, job_key, AttemptState.RUNNING, None, start_at, None, "process", node_list=self.node
+                ),
+            ]
+        return kind.Claim(attempt_key, "process")
+
+    def records(self) -> list[Record]:
+        """Give what is new since the last call: jobs that began."""
+        news, self._news = self._news, []
+        return news
+
+
+def _user_name(user_id: int | None) -> str | None:
+    if user_id is None:
+        return None
+    try:
+        return pwd.getpwuid(user_id).pw_name
+    except KeyError:
+        return str(user_id)
+
+
+def _open(settings: Settings) -> Processes:
+    from collector.agent import node_name
+    from collector.settings import CLUSTER, PROC_ROOT
+
+    table = ProcessTable(Path(settings[PROC_ROOT]))
+    return Processes(settings[CLUSTER], node_name(settings), table, os.sysconf("SC_CLK_TCK"))
+
+
+JOB_SOURCE = kind.JobSource(
+    name="process",
+    description="A machine without a scheduler: each process on a GPU is a job, of the user that runs it.",
+    open=_open,
+)
