@@ -15,11 +15,12 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from warehouse import access, tls
+from warehouse.agent_desk import AgentDesk
 from warehouse.contract.errors import StoreError
 from warehouse.credentials import Credentials
 from warehouse.door import Door
 from warehouse.observe import Observations
-from warehouse.routes import delivery, freehand, identity, imports, numbers, questions, upkeep
+from warehouse.routes import agents, delivery, freehand, identity, imports, numbers, questions, upkeep
 from warehouse.settings import SHARED_AGENT_TOKEN
 from warehouse.web import Site, explain_errors
 
@@ -37,7 +38,7 @@ LOG = logging.getLogger("trueload.server")
 GRACE_SECONDS = 5
 """How long open requests may still run after the server was told to stop."""
 
-ROUTES = (numbers, identity, delivery, questions, freehand, imports, upkeep)
+ROUTES = (numbers, identity, delivery, agents, questions, freehand, imports, upkeep)
 
 
 def create_app(
@@ -47,7 +48,9 @@ def create_app(
     app = FastAPI(title="trueload", docs_url=None, redoc_url=None, openapi_url=None)
     credentials = Credentials(store)
     door = Door(tokens, credentials, shared_agent_token=settings[SHARED_AGENT_TOKEN])
-    site = Site(store, committer, answers, settings, door, credentials, Observations(store, committer))
+    desk = AgentDesk(store)
+    answers = {**answers, "detail": desk.answer}
+    site = Site(store, committer, answers, settings, door, credentials, Observations(store, committer), desk)
     explain_errors(app)
     for routes in ROUTES:
         routes.add(app, site)

@@ -30,6 +30,7 @@ from warehouse.patience import Patience
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from warehouse.agent_desk import AgentDesk
     from warehouse.client import Answer
     from warehouse.committer import Committer
     from warehouse.contract.settings import Settings
@@ -74,6 +75,7 @@ class Site:
     door: Door
     credentials: Credentials
     observations: Observations
+    desk: AgentDesk
 
 
 _REFUSALS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from tests.warehouse.test_server import Running
 from warehouse import access
 from warehouse.access import Role
 from warehouse.client import HttpClient
-from warehouse.contract import model, wire
+from warehouse.contract import exchange, model, wire
 from warehouse.contract.errors import BadUseError, NotFoundError, RefusedError
 from warehouse.credentials import Credentials
 from warehouse.store import open_store
@@ -33,6 +34,8 @@ ROUTES = [
     ("POST", "/v1/verify", {Role.OPERATOR}),
     ("POST", "/v1/purge", {Role.OPERATOR}),
     ("POST", "/v1/sql", {Role.OPERATOR}),
+    ("POST", "/v1/held", {Role.AGENT, Role.OPERATOR}),
+    ("POST", "/v1/detail", {Role.AGENT, Role.OPERATOR}),
     ("GET", "/metrics", {Role.METRICS, Role.OPERATOR}),
 ]
 
@@ -243,3 +246,16 @@ def test_the_command_writes_tokens_into_files_of_mode_600_and_lists_and_revokes_
 def test_a_client_with_a_wrong_token_is_told_so(running: Running) -> None:
     with pytest.raises(RefusedError):
         HttpClient(running.url, "wrong").manage_tokens("list", {})
+
+
+def test_a_nodes_token_speaks_for_no_other_node_when_it_says_what_it_holds_or_shows(running: Running) -> None:
+    token = json.loads(enrol(running, "own-node").data)["token"]
+    for path, document in (
+        ("/v1/held", exchange.holdings_document("other", [])),
+        ("/v1/detail", exchange.detail_document("other", "ask", [])),
+    ):
+        body = gzip.compress(json.dumps(document).encode())
+        assert call(running, "POST", path, token, body).status == 403
+        assert call(running, "POST", path, token, body[:10]).status == 400
+        own = gzip.compress(json.dumps({**document, "agent": "own-node"}).encode())
+        assert call(running, "POST", path, token, own).status == 200

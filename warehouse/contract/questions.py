@@ -12,6 +12,7 @@ PARAMETERS: Mapping[str, tuple[str, str]] = {
     "rung": ("string", "Which measure of busy to judge by; default: the best that covers enough."),
     "by": ("string", "What the rows are grouped by."),
     "id": ("string", "The job: its key, or its scheduler's id."),
+    "attempt": ("string", "The attempt: its key."),
     "limit": ("integer", "At most so many rows."),
     "offset": ("integer", "After so many rows."),
 }
@@ -27,6 +28,7 @@ QUESTIONS: Mapping[str, tuple[str, ...]] = {
     "fleet": _WINDOW,
     "weekly": ("week", "zone", "rung"),
     "analyze": _WINDOW,
+    "detail": ("attempt",),
 }
 """The parameters of each question; a question that is not here says by its errors what it knows."""
 

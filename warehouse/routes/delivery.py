@@ -29,12 +29,19 @@ BODY = {"type": "string", "format": "binary"}
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """The batch is durable; ``duplicate`` says that it was so before. Values that cannot be true were left out."""
+    """The batch is durable; ``duplicate`` says that it was so before. Values that cannot be true were left out.
+
+    ``server_run`` changes with each start of the server; ``backed_up_until`` is the last number of this stream that its
+    last backup holds; ``asks`` name devices whose last hour somebody would like to see.
+    """
 
     acknowledged: bool
     duplicate: bool
     rows: int
     rejected_values: int
+    server_run: str
+    backed_up_until: int | None
+    asks: list[dict[str, object]]
 
 
 def add(app: FastAPI, site: web.Site) -> None:
@@ -70,6 +77,7 @@ def add(app: FastAPI, site: web.Site) -> None:
                 "duplicate": result.duplicate,
                 "rows": result.rows,
                 "rejected_values": result.rejected_values,
+                **site.desk.acknowledgement(checked.agent, checked.boot_id),
             }
         )
 
