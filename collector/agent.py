@@ -22,15 +22,16 @@ from collector.driver import Driver, DriverGoneError
 from collector.registry import sources
 from collector.source import DeviceReader, Reader, Source, SourceContext
 from collector.sweep import SourceHealth, sweep
+from collector.watch import EventWatch
 from warehouse.contract import wire
 from warehouse.contract.errors import BadUseError
+from warehouse.contract.model import Event, Record
 
 if TYPE_CHECKING:
     from collector.inventory import Inventory
     from collector.job_source import Holding, JobReader
     from collector.source import Reading
     from collector.spool import Spool
-    from warehouse.contract.model import Record
     from warehouse.contract.settings import Settings
 
 LOG = logging.getLogger("trueload.agent")
@@ -79,6 +80,7 @@ class Agent:
         )
         """Who holds what, and whose each process is."""
         self._open: list[OpenSource] = []
+        self._watch: EventWatch | None = None
         self.on_readings: Callable[[Moment, Mapping[str, Sequence[Reading]]], None] = lambda _moment, _found: None
         """Called with each round of readings, by source."""
 
@@ -115,6 +117,8 @@ class Agent:
         """Open the driver and the sources, and tell what the node has; ``wanted`` ends a long wait early."""
         self._driver.open(wanted)
         self._open = [self._open_source(source) for source in chosen_sources(self._settings)]
+        self._watch = EventWatch(self._driver)
+        self._watch.start()
         self._keep([], self._inventory.update(self._driver, now().wall))
 
     def close(self) -> None:
@@ -126,7 +130,8 @@ class Agent:
             except Exception as error:  # noqa: BLE001 - one source's goodbye costs nobody else
                 self._say_once(f"{opened.source.name}: closing failed ({error!r})")
         self._open = []
-        self._driver.close()
+        watch, self._watch = self._watch, None
+        self._driver.close(shutdown=watch is None or watch.stop())
 
     def tick(self, moment: Moment) -> None:
         """Read every source once and spool what is complete."""
@@ -137,7 +142,17 @@ class Agent:
         rows = [row for opened in self._open for row in opened.aggregator.add(moment, found[opened.source.name])]
         back = self._driver.reprobe()
         changed = back or any(device.lost for device in self._driver.devices)
-        self._keep(rows, self._inventory.update(self._driver, moment.wall) if changed else [])
+        records = self._inventory.update(self._driver, moment.wall) if changed else []
+        self._keep(rows, [*records, *self._events()])
+
+    def _events(self) -> list[Event]:
+        """Take what happened on the devices since the last round."""
+        found, waiting = [], self._driver.occurrences
+        while waiting:
+            it = waiting.popleft()
+            place = (self._settings[names.CLUSTER], node_name(self._settings))
+            found.append(Event(*place, it.kind, it.at, device_uuid=it.device_uuid, detail=it.detail))
+        return found
 
     def _tick_until(self, stop: threading.Event) -> None:
         interval_seconds = self._settings[names.INTERVAL_SECONDS]

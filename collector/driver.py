@@ -11,7 +11,7 @@ import ctypes
 import logging
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from types import ModuleType
@@ -28,6 +28,7 @@ OPEN_PATIENCE_SECONDS: Final = 30.0
 CLOSE_PATIENCE_SECONDS: Final = 2.0
 """How long ``nvmlShutdown`` is waited for: the agent has to end within its grace period."""
 
+OCCURRENCES_MAX: Final = 1000
 NOT_RETURNED: Final = "does not return"
 
 
@@ -69,6 +70,16 @@ class StuckCall:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Occurrence:
+    """Something that happened on a device: an event of the store, before it has a node. ``at`` is wall time."""
+
+    kind: str
+    device_uuid: str
+    at: float
+    detail: str | None
+
+
 class Driver:
     """An open driver. One per process; each device is used from its own lane, all else from one thread."""
 
@@ -80,6 +91,9 @@ class Driver:
         """Indexes that the driver counts but cannot open, with its reason."""
         self.failures: Counter[tuple[str, str]] = Counter()
         """Failed calls by name and reason, and values that cannot be true by name and why."""
+        self.occurrences: deque[Occurrence] = deque(maxlen=OCCURRENCES_MAX)
+        """What happened and has not been taken yet; of too many the oldest go."""
+        self.last_xid: dict[str, str] = {}
         self.lanes = Lanes()
         self.patience_seconds = patience_seconds
         self._library = library
@@ -118,12 +132,18 @@ class Driver:
         self.unreadable = tuple((index, NOT_RETURNED) for index in range(count))
         self._discover(OPEN_PATIENCE_SECONDS, wanted)
 
-    def close(self) -> None:
-        """Shut the library down. Never fails and never hangs: a driver that is gone needs no goodbye."""
+    def close(self, *, shutdown: bool = True) -> None:
+        """Shut the library down. Never fails and never hangs: a driver that is gone needs no goodbye.
+
+        Without ``shutdown``, and with a call still out, the library is left as it is.
+        """
         if self._nvml is not None:
             nvml, self._nvml = self._nvml, None
-            if self.lanes.stuck:  # shutting down under a call that is out would take its memory away
-                LOG.warning("the driver is left without goodbye: a call on %s is still out", self.lanes.stuck[0])
+            out = self.lanes.stuck
+            if out or not shutdown:  # shutting down under a call that is out would take its memory away
+                LOG.warning(
+                    "the driver is left without goodbye: a call of %s is still out", out[0] if out else "events"
+                )
             else:
                 done = self.lanes.run({"driver": nvml.nvmlShutdown}, CLOSE_PATIENCE_SECONDS)
                 if "driver" in done and done["driver"].error is not None:
@@ -180,6 +200,18 @@ class Driver:
         """Count a failed call or a value that cannot be true. Safe from every lane."""
         with self._counting:
             self.failures[what, reason] += times
+
+    def tell(self, kind: str, device_uuid: str, detail: str | None) -> None:
+        """Note that something happened, now. Safe from every thread."""
+        if kind == "xid" and detail is not None:
+            self.last_xid[device_uuid] = detail
+        self.occurrences.append(Occurrence(kind, device_uuid, time.time(), detail))
+
+    def card_of(self, device: KnownDevice) -> KnownDevice:
+        """Give the card of a MIG instance, or the device itself."""
+        if device.parent_uuid is None:
+            return device
+        return next((card for card in self.devices if card.uuid == device.parent_uuid), device)
 
     def reprobe(self) -> list[KnownDevice]:
         """Ask lost devices and unreadable indexes again, now and then; give those that are back."""

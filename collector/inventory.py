@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -50,12 +51,12 @@ class Inventory:
     def update(self, driver: Driver, at: float) -> list[Record]:
         """Give the records of all that changed; what they say is remembered when this returns."""
         changed: list[Record] = [*self._node_changes(driver, at), *self._unreadable_changes(driver, at)]
-        shown = {device.uuid: device for device in driver.devices}
-        for uuid, device in shown.items():
-            changed += self._device_changes(self._memory.devices.get(uuid), self._describe(device, at), at)
+        shown = {device.uuid: device for device in driver.devices if device.parent_uuid is None}
         for uuid in set(self._memory.devices) - set(shown):
-            known = self._memory.devices[uuid]
-            changed += self._device_changes(known, replace(known, since_at=at, state=LOST), at)
+            changed += self._missing(self._memory.devices[uuid], shown.values(), at)
+        for uuid, device in shown.items():
+            now = self._describe(device, at)
+            changed += self._device_changes(self._memory.devices.get(uuid), now, at, driver.last_xid.get(uuid))
         if changed:
             content = {
                 "node": None if self._memory.node is None else asdict(self._memory.node),
@@ -70,7 +71,7 @@ class Inventory:
             cluster=self._cluster,
             node=self._node,
             since_at=at,
-            gpu_count=len(driver.devices) + len(driver.unreadable),
+            gpu_count=sum(device.parent_uuid is None for device in driver.devices) + len(driver.unreadable),
             cpu_count=os.cpu_count(),
             memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
             driver_version=driver.driver_version,
@@ -79,17 +80,35 @@ class Inventory:
         if known is not None and replace(known, since_at=at) == now:
             return []
         self._memory.node = now
-        return [now] if known is None else [replace(known, until_at=at), now]
+        if known is None:
+            return [now]
+        changed: list[Record] = [replace(known, until_at=at), now]
+        if known.driver_version != now.driver_version:
+            changed.append(self._event("driver_changed", at, None, f"{known.driver_version} to {now.driver_version}"))
+        return changed
 
-    def _device_changes(self, known: Device | None, now: Device, at: float) -> list[Record]:
+    def _device_changes(
+        self, known: Device | None, now: Device, at: float, last_xid: str | None = None
+    ) -> list[Record]:
         if known is not None and replace(known, since_at=at) == now:
             return []
         self._memory.devices[now.device_uuid] = now
         changed: list[Record] = [now] if known is None else [replace(known, until_at=at), now]
         if now.state != (UP if known is None else known.state):
             kind = "device_lost" if now.state == LOST else "device_back"
-            changed.append(self._event(kind, at, now.device_uuid, None))
+            detail = f"last Xid {last_xid}" if last_xid is not None and now.state == LOST else None
+            changed.append(self._event(kind, at, now.device_uuid, detail))
         return changed
+
+    def _missing(self, known: Device, shown: Collection[KnownDevice], at: float) -> list[Record]:
+        """Say what became of a card that the driver does not show: replaced by another in its place, or lost.
+
+        A card in whose place another one is has gone for good: its interval ends, and no state follows.
+        """
+        if known.pci_bus_id is None or known.pci_bus_id not in {device.pci_bus_id for device in shown}:
+            return self._device_changes(known, replace(known, since_at=at, state=LOST), at)
+        del self._memory.devices[known.device_uuid]
+        return [replace(known, until_at=at), self._event("device_replaced", at, known.device_uuid, known.pci_bus_id)]
 
     def _unreadable_changes(self, driver: Driver, at: float) -> list[Record]:
         now: list[list[object]] = [[index, reason] for index, reason in driver.unreadable]

@@ -20,6 +20,9 @@ GPM_IDS: Final = {
     "sm_occupancy_ratio": 3,
     "tensor_active_ratio": 5,
     "dram_active_ratio": 10,
+    "fp64_active_ratio": 11,
+    "fp32_active_ratio": 12,
+    "fp16_active_ratio": 13,
 }
 """Numbers of the metrics in nvml.h (``nvmlGpmMetricId_t``)."""
 
@@ -45,13 +48,10 @@ class GpmReader:
         self._driver = driver
         self._pairs: dict[str, _Pair] = {}
 
-    def read(self) -> list[Reading]:
-        """Read every living device that supports GPM."""
-        return [reading for device in self._driver.living() if (reading := self.read_device(device)) is not None]
-
     def close(self) -> None:
-        """Give the sample buffers back."""
-        for pair in self._pairs.values():
+        """Give the sample buffers back, except those that a call which is still out may write to."""
+        out = {device.uuid for device in self._driver.devices if device.calling is not None}
+        for pair in (pair for uuid, pair in self._pairs.items() if uuid not in out):
             self._driver.nvml.nvmlGpmSampleFree(pair.older)
             self._driver.nvml.nvmlGpmSampleFree(pair.newer)
         self._pairs.clear()
@@ -60,13 +60,12 @@ class GpmReader:
         """Take a sample and compare it with the one before; None where the device has no GPM, or nothing new."""
         driver = self._driver
         if device.uuid not in self._pairs:
-            support = driver.call(device, "nvmlGpmQueryDeviceSupport")
+            support = driver.call(driver.card_of(device), "nvmlGpmQueryDeviceSupport")
             if support is None or not support.isSupportedDevice:
                 return None
             self._pairs[device.uuid] = self._allocate()
         pair = self._pairs[device.uuid]
-        take = (device.uuid, "nvmlGpmSampleGet", ())
-        if driver.guarded(device, take, lambda: driver.nvml.nvmlGpmSampleGet(device.handle, pair.newer)) is None:
+        if self._take(device, pair) is None:
             pair.filled = False
             return None
         values: dict[str, float] = {}
@@ -79,6 +78,16 @@ class GpmReader:
                 return None
         pair.older, pair.newer, pair.filled = pair.newer, pair.older, True
         return Reading(device.uuid, values)
+
+    def _take(self, device: KnownDevice, pair: _Pair) -> Any:
+        """Fill the newer buffer: of the device, or of one MIG instance through its card."""
+        driver, instance = self._driver, device.gpu_instance_id
+        if device.parent_uuid is None:
+            take = (device.uuid, "nvmlGpmSampleGet", ())
+            return driver.guarded(device, take, lambda: driver.nvml.nvmlGpmSampleGet(device.handle, pair.newer))
+        take = (device.uuid, "nvmlGpmMigSampleGet", ())
+        handle = driver.card_of(device).handle
+        return driver.guarded(device, take, lambda: driver.nvml.nvmlGpmMigSampleGet(handle, instance, pair.newer))
 
     def _allocate(self) -> _Pair:
         nvml = self._driver.nvml

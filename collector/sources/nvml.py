@@ -1,13 +1,22 @@
-"""What every NVIDIA driver can tell: its utilization, memory, power, energy, temperature, clock, processes."""
+"""What every NVIDIA driver can tell: gauges, energy, traffic, what slows a device down, and its processes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from collector.source import Reading, Source, SourceContext
+from collector.sources import _fields
+from collector.sources._counters import WATTS_MAX, Energy
+from collector.sources._fields import Fields
+from collector.sources._processes import Processes
+from collector.sources._samples import SampleBuffer
 
 if TYPE_CHECKING:
     from collector.driver import Driver, KnownDevice
+
+SAMPLES_OF_POWER: Final = 0
+SAMPLES_OF_UTILIZATION: Final = 1
+PERCENT_MAX: Final = 100
 
 METRICS = (
     "driver_util_ratio",
@@ -17,68 +26,77 @@ METRICS = (
     "energy_joules",
     "temperature_celsius",
     "sm_clock_hertz",
+    "memory_clock_hertz",
+    *_fields.METRICS,
 )
 
 
 class NvmlReader:
-    """Reads the gauges of each device, and its energy counter as the amount since the reading before."""
+    """Reads the gauges of each device, and its counters as the amounts since the reading before."""
 
     def __init__(self, driver: Driver) -> None:
         """Read through an open driver."""
         self._driver = driver
-        self._millijoules: dict[str, int] = {}
-
-    def read(self) -> list[Reading]:
-        """Read every living device; one that is lost on the way is left out."""
-        return [reading for device in self._driver.living() if (reading := self.read_device(device)) is not None]
-
-    def close(self) -> None:
-        """Forget the counters."""
-        self._millijoules.clear()
+        self._energy = Energy(driver)
+        self._fields = Fields(driver)
+        self._processes = Processes(driver)
+        self._power = SampleBuffer(driver, "power_watts", SAMPLES_OF_POWER, WATTS_MAX * 1000)
+        self._utilization = SampleBuffer(driver, "driver_util_ratio", SAMPLES_OF_UTILIZATION, PERCENT_MAX)
 
     def read_device(self, device: KnownDevice) -> Reading | None:
-        """Read one device; None when it is lost on the way."""
+        """Read one device; None when it is lost on the way. A MIG instance tells its memory alone."""
+        values: dict[str, float | None] = {"memory_used_bytes": self._memory_used_bytes(device)}
+        if device.parent_uuid is not None:
+            return None if device.lost else Reading(device.uuid, _known(values))
         driver, nvml = self._driver, self._driver.nvml
-        values: dict[str, float | None] = {}
-        rates = driver.call(device, "nvmlDeviceGetUtilizationRates")
-        values["driver_util_ratio"] = None if rates is None else rates.gpu / 100
-        values["memory_used_bytes"] = self._memory_used_bytes(device)
-        milliwatts = driver.call(device, "nvmlDeviceGetPowerUsage")
-        values["power_watts"] = None if milliwatts is None else milliwatts / 1000
+        values["driver_util_ratio"] = self._driver_util_ratio(device)
+        values["power_watts"] = watts = self._power_watts(device)
+        values["energy_joules"] = self._energy.joules(device, watts)
         values["temperature_celsius"] = driver.call(device, "nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU)
-        megahertz = driver.call(device, "nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM)
-        values["sm_clock_hertz"] = None if megahertz is None else megahertz * 1e6
-        values["energy_joules"] = self._energy_joules(device)
-        processes = driver.call(device, "nvmlDeviceGetComputeRunningProcesses")
-        values["process_count"] = None if processes is None else len(processes)
-        if device.lost:
-            return None
-        pids = None if processes is None else tuple(process.pid for process in processes)
-        return Reading(device.uuid, {name: value for name, value in values.items() if value is not None}, pids)
+        for name, clock in (("sm_clock_hertz", nvml.NVML_CLOCK_SM), ("memory_clock_hertz", nvml.NVML_CLOCK_MEM)):
+            megahertz = driver.call(device, "nvmlDeviceGetClockInfo", clock)
+            values[name] = None if megahertz is None else megahertz * 1e6
+        values |= self._fields.read(device)
+        pids, processes = self._processes.read(device)
+        values["process_count"] = None if pids is None else len(pids)
+        return None if device.lost else Reading(device.uuid, _known(values), pids, processes)
+
+    def close(self) -> None:
+        """Nothing was opened."""
+
+    def _driver_util_ratio(self, device: KnownDevice) -> float | None:
+        """Give the mean of the driver's samples since the reading before, else its newest value."""
+        percent = self._utilization.mean(device)
+        if percent is None:
+            rates = self._driver.call(device, "nvmlDeviceGetUtilizationRates")
+            percent = None if rates is None else rates.gpu
+        return None if percent is None else percent / PERCENT_MAX
+
+    def _power_watts(self, device: KnownDevice) -> float | None:
+        milliwatts = self._power.mean(device)
+        if milliwatts is None:
+            milliwatts = self._driver.call(device, "nvmlDeviceGetPowerUsage")
+        return None if milliwatts is None else milliwatts / 1000
 
     def _memory_used_bytes(self, device: KnownDevice) -> int | None:
         """Give the memory in use without what the driver reserves, where it can tell the two apart (from 510 on).
 
-        More than there is cannot be true; the value is then absent and counted.
+        More than there is cannot be true; the value is then absent and counted. A total of nothing is how machines
+        whose processor and GPU share their memory answer: they have no such number.
         """
         memory = self._driver.call(device, "nvmlDeviceGetMemoryInfo", self._driver.nvml.nvmlMemory_v2)
         if memory is None:
             memory = self._driver.call(device, "nvmlDeviceGetMemoryInfo")
-        if memory is None:
+        if memory is None or memory.total == 0:
             return None
         if memory.used > memory.total:
-            self._driver.failures["memory_used_bytes", "impossible: above the total"] += 1
+            self._driver.count("memory_used_bytes", "impossible: above the total")
             return None
         return int(memory.used)
 
-    def _energy_joules(self, device: KnownDevice) -> float | None:
-        """Give the energy since the reading before; absent after a failed reading and when the counter was reset."""
-        before = self._millijoules.pop(device.uuid, None)
-        now = self._driver.call(device, "nvmlDeviceGetTotalEnergyConsumption")
-        if now is None:
-            return None
-        self._millijoules[device.uuid] = now
-        return None if before is None or now < before else (now - before) / 1000
+
+def _known(values: dict[str, float | None]) -> dict[str, float]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _open(context: SourceContext) -> NvmlReader:
@@ -87,7 +105,7 @@ def _open(context: SourceContext) -> NvmlReader:
 
 SOURCE = Source(
     name="nvml",
-    description="Gauges, energy and processes of each device, as every driver tells them.",
+    description="Gauges, energy, traffic, slow-downs and processes of each device, as every driver tells them.",
     metrics=METRICS,
     open=_open,
 )

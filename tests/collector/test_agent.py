@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from collector.simulate.standin import StandinFault
+from collector.simulate.standin import NEVER_RETURNS, StandinFault
 from warehouse.contract import wire
 
 BUSY, IDLE = "GPU-00000000-0000-0000-0000-00000000000a", "GPU-00000000-0000-0000-0000-00000000000b"
@@ -142,7 +142,8 @@ def test_a_lost_card_costs_its_own_rows_and_is_told_until_it_is_back(
 def test_a_call_that_one_card_does_not_support_is_asked_once_and_leaves_one_value_absent(
     bench: Any, receiver: Any, token_file: Path, wait_until: Wait
 ) -> None:
-    bench.change(1, faults=(StandinFault("nvmlDeviceGetPowerUsage", NOT_SUPPORTED),), gpm=None)
+    calls = ("nvmlDeviceGetPowerUsage", "nvmlDeviceGetSamples")
+    bench.change(1, faults=tuple(StandinFault(call, NOT_SUPPORTED) for call in calls), gpm=None)
     with running(bench, bench.environment(receiver.url, token_file)) as child:
         wait_until(lambda: len(full(of(receiver.rows("device_sample"), IDLE, "nvml"))) >= 2)
         log = stop(child)
@@ -152,6 +153,21 @@ def test_a_call_that_one_card_does_not_support_is_asked_once_and_leaves_one_valu
     assert {row["power_watts"] for row in of(rows, BUSY, "nvml")} == {400.0}
     assert of(rows, IDLE, "gpm") == []
     assert "nvmlDeviceGetPowerUsage: 1 times Not Supported" in log
+
+
+def test_a_call_that_never_returns_costs_its_own_card_and_the_agent_still_ends(
+    bench: Any, receiver: Any, token_file: Path, wait_until: Wait
+) -> None:
+    with running(bench, bench.environment(receiver.url, token_file, CALL_PATIENCE_SECONDS="0.1")) as child:
+        wait_until(lambda: full(of(receiver.rows("device_sample"), IDLE, "nvml")))
+        bench.change(1, faults=(StandinFault("nvmlDeviceGetTemperature", NEVER_RETURNS),))
+        before = len(full(of(receiver.rows("device_sample"), BUSY, "nvml")))
+        wait_until(lambda: len(full(of(receiver.rows("device_sample"), BUSY, "nvml"))) >= before + 3)
+        told = len(of(receiver.rows("device_sample"), IDLE, "nvml"))
+        log = stop(child)
+    assert len(of(receiver.rows("device_sample"), IDLE, "nvml")) == told
+    assert f"{IDLE}: nvmlDeviceGetTemperature does not return" in log
+    assert "left without goodbye" in log
 
 
 def test_a_value_that_cannot_be_true_is_absent(bench: Any, receiver: Any, token_file: Path, wait_until: Wait) -> None:
@@ -222,7 +238,11 @@ def test_without_a_driver_the_agent_waits_and_still_ends_at_once(bench: Any, rec
     ("setting", "value", "message"),
     [
         ("SOURCES", "nvml,sundial", r"agent.sources: no source 'sundial'; there are gpm, nvml"),
-        ("JOB_SOURCE", "oracle", r"agent.job_source: no job source 'oracle'; there are kubernetes, process, scenario, slurm"),
+        (
+            "JOB_SOURCE",
+            "oracle",
+            r"agent.job_source: no job source 'oracle'; there are kubernetes, process, scenario, slurm",
+        ),
         ("JOB_SOURCE", "scenario", r"set agent.scenario_jobs_file"),
         (
             "NVML_LIBRARY",

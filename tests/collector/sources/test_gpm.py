@@ -33,6 +33,7 @@ def test_two_samples_give_the_exact_mean_between_them(bench: Any) -> None:
         "sm_occupancy_ratio": 0.2,
         "tensor_active_ratio": 0.1,
         "dram_active_ratio": 0.3,
+        **dict.fromkeys(("fp64_active_ratio", "fp32_active_ratio", "fp16_active_ratio"), 0.0),
     }
     assert found == pytest.approx(wanted, abs=1e-6)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from collector.simulate.standin import StandinCounters
 from collector.sources.nvml import METRICS, SOURCE
 
 BUSY, IDLE = "GPU-00000000-0000-0000-0000-00000000000a", "GPU-00000000-0000-0000-0000-00000000000b"
@@ -25,8 +26,12 @@ def once(bench: Any) -> dict[str, dict[str, float]]:
 
 
 def test_a_card_tells_all_that_the_source_promises(bench: Any) -> None:
+    bench.change(
+        0, counters=StandinCounters(), nvlink_bytes=(0, 0), memory_clock_hertz=2.6e9, memory_temperature_celsius=71
+    )
     found = once(bench)
     assert set(found[BUSY]) == set(METRICS) == set(SOURCE.metrics)
+    assert (found[BUSY]["memory_clock_hertz"], found[BUSY]["memory_temperature_celsius"]) == (2.6e9, 71)
     assert found[BUSY]["driver_util_ratio"] == 0.9
     assert found[BUSY]["memory_used_bytes"] == 20 * 1024**3
     assert found[BUSY]["temperature_celsius"] == 60
