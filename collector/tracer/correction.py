@@ -31,7 +31,7 @@ All of it has been tried on computed cases alone, **not on a real GPU**.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -124,13 +124,29 @@ def corrected_ratio(stretch: Stretch, cost: Estimate) -> Estimate | None:
     return Estimate(low, likely, high)
 
 
-def extrapolated(phases: Sequence[Phase], total_seconds: float, most_per_second: float = 1.0) -> Estimate | None:
+def phases(seconds: Iterable[tuple[float, float]]) -> list[Phase]:
+    """Join seconds, in order, to the on phases that they make up: each with how long it was traced, and what was seen.
+
+    A second that was not traced at all ends a phase.
+    """
+    found: list[Phase] = []
+    is_on = False
+    for armed, seen in seconds:
+        if armed > 0 and is_on:
+            found[-1] = Phase(found[-1].armed_seconds + armed, found[-1].seen + seen)
+        elif armed > 0:
+            found.append(Phase(armed, seen))
+        is_on = armed > 0
+    return found
+
+
+def extrapolated(on_phases: Sequence[Phase], total_seconds: float, most_per_second: float = 1.0) -> Estimate | None:
     """Extend what was seen in the on phases to ``total_seconds``.
 
     ``most_per_second`` is the most that there can be in a second: 1 for busy seconds, ``math.inf`` for counts. ``None``
     when nothing was traced.
     """
-    traced = [phase for phase in phases if phase.armed_seconds > 0]
+    traced = [phase for phase in on_phases if phase.armed_seconds > 0]
     armed, seen = math.fsum(phase.armed_seconds for phase in traced), math.fsum(phase.seen for phase in traced)
     if armed <= 0:
         return None
@@ -142,12 +158,12 @@ def extrapolated(phases: Sequence[Phase], total_seconds: float, most_per_second:
     return Estimate(max(seen, likely - half), min(likely, ceiling), min(ceiling, likely + half))
 
 
-def _half_width(phases: Sequence[Phase], rate: float, sampled_share: float) -> float:
+def _half_width(on_phases: Sequence[Phase], rate: float, sampled_share: float) -> float:
     """Half of the 95 % interval of the rate; infinite for a single phase."""
-    count = len(phases)
+    count = len(on_phases)
     if count < 2:  # noqa: PLR2004 - a deviation needs two
         return 0.0 if sampled_share >= 1 else math.inf
-    mean = math.fsum(phase.armed_seconds for phase in phases) / count
-    squares = math.fsum((phase.seen - rate * phase.armed_seconds) ** 2 for phase in phases)
+    mean = math.fsum(phase.armed_seconds for phase in on_phases) / count
+    squares = math.fsum((phase.seen - rate * phase.armed_seconds) ** 2 for phase in on_phases)
     error = math.sqrt((1 - sampled_share) * squares / ((count - 1) * count)) / mean
     return STUDENT_T_95[max(degrees for degrees in STUDENT_T_95 if degrees <= count - 1)] * error

@@ -15,6 +15,7 @@ from collector.tracer.correction import (
     corrected_wall_seconds,
     extrapolated,
     launch_cost,
+    phases,
     raw_ratio,
     removed_seconds,
 )
@@ -82,7 +83,7 @@ def test_ratios_are_ordered_and_lie_between_the_raw_one_and_one(stretch: Stretch
 def test_without_cost_and_overhead_nothing_changes(stretch: Stretch) -> None:
     free = Stretch(stretch.wall_seconds, stretch.gpu_bound_seconds, 0.0, stretch.launches_count, stretch.gaps_count)
     raw = raw_ratio(free)
-    assert corrected_ratio(free, Estimate(0.0, 0.0, 0.0)) == (None if raw is None else (raw, raw, raw))
+    assert corrected_ratio(free, Estimate(0.0, 0.0, 0.0)) == (None if raw is None else pytest.approx((raw, raw, raw)))
 
 
 def test_an_untraced_run_is_found_again_where_the_cost_is_known() -> None:
@@ -93,6 +94,12 @@ def test_an_untraced_run_is_found_again_where_the_cost_is_known() -> None:
 
 
 # ---- duty cycle
+
+
+def test_seconds_make_up_phases() -> None:
+    seconds = [(0.5, 0.1), (1.0, 0.2), (0.0, 0.0), (0.0, 0.0), (1.0, 0.0), (0.25, 0.25), (0.0, 0.0)]
+    assert phases(seconds) == [(1.5, pytest.approx(0.3)), (1.25, 0.25)]
+    assert phases([]) == []
 
 
 def test_extrapolation_worked_by_hand() -> None:
@@ -119,11 +126,11 @@ def test_nothing_traced_gives_nothing() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(
-    phases=st.lists(st.tuples(st.floats(0.001, 100), st.floats(0, 1)), min_size=1, max_size=20),
+    on=st.lists(st.tuples(st.floats(0.001, 100), st.floats(0, 1)), min_size=1, max_size=20),
     unseen=st.floats(0, 1e5),
 )
-def test_estimates_of_busy_time_are_ordered_and_possible(phases: list[tuple[float, float]], unseen: float) -> None:
-    busy = [Phase(armed, armed * share) for armed, share in phases]
+def test_estimates_of_busy_time_are_ordered_and_possible(on: list[tuple[float, float]], unseen: float) -> None:
+    busy = [Phase(armed, armed * share) for armed, share in on]
     total = math.fsum(phase.armed_seconds for phase in busy) + unseen
     found = extrapolated(busy, total)
     assert found is not None

@@ -30,7 +30,8 @@ def sanitized(request: pytest.FixtureRequest) -> Bench:
 
 @pytest.mark.parametrize("release", ["12.1", "12.9", "13.2", "13.4"])
 def test_work_of_every_kind_is_clean_and_exact(sanitized: Bench, release: str) -> None:
-    with Application(sanitized, sanitized.environment(release, **QUICK)).start("load") as application:
+    steps = {"NVTX_INJECTION64_PATH": str(sanitized.tracer)}
+    with Application(sanitized, sanitized.environment(release, **QUICK, **steps)).start("load") as application:
         header = application.header()
         base, offset = (header.started_at_nanoseconds // SECOND - 50) * SECOND, header.clock_offset_nanoseconds
         work = [
@@ -42,9 +43,10 @@ def test_work_of_every_kind_is_clean_and_exact(sanitized: Bench, release: str) -
         application.do(*(piece.line(offset) for piece in work))
         application.do(*(f"overhead 1 {6 << 16} {start + offset} {end + offset}" for start, end in overheads))
         application.do("deliver 1", "drain", "flush 0", "step 3")
-        application.tell("launch 9 0")
+        application.tell("launch 9 0", "nvtx domain_push trueload.step", "nvtx start trueload.step")
         application.do("flush 1")
         trace = application.end()
+    assert trace.header.steps_total == 5
     since = trace.header.started_at_nanoseconds - 60 * SECOND
     for device in range(3):
         for second in range(base // SECOND, base // SECOND + 5):
