@@ -26,6 +26,8 @@ class Tables:
     allocation: Table
     step: Table
     attempt_summary: Table
+    kernel_profile: Table
+    length_profile: Table
     node: Table
     device: Table
     event: Table

@@ -217,7 +217,15 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class ProcessSample:
-    """One process on one device over one cadence."""
+    """One process on one device over one cadence.
+
+    Busy times, counts and lengths speak for the ``covered_seconds`` of the cadence; in ``source_lost_seconds`` of it
+    nothing is known. ``late_seconds`` bounds what the busy times may lack. ``kernel_seconds`` is the sum of single kernel
+    lengths. ``steps_total`` counts the process's own steps since its start, over all its devices, and ``process_key``
+    tells processes apart for ever. ``tracing_seconds`` is the time that tracing itself added while the device was
+    idle, with its bounds; None where its cost was never calibrated. The GPU-bound share without it is
+    ``gpu_bound_seconds / (covered_seconds - tracing_seconds)``.
+    """
 
     TABLE: ClassVar[str] = "process_sample"
     KEY: ClassVar[tuple[str, ...]] = ()
@@ -236,6 +244,17 @@ class ProcessSample:
     launch_count: int | None = None
     memory_used_bytes: float | None = None
     cpu_seconds: float | None = None
+    process_key: str | None = None
+    covered_seconds: float | None = None
+    source_lost_seconds: float | None = None
+    late_seconds: float | None = None
+    kernel_count: int | None = None
+    kernel_seconds: float | None = None
+    gap_count: int | None = None
+    steps_total: int | None = None
+    tracing_low_seconds: float | None = None
+    tracing_seconds: float | None = None
+    tracing_high_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,11 +291,37 @@ class KernelProfile:
     shared_memory_bytes: int | None = None
 
 
-Record = Job | Attempt | Allocation | Step | AttemptSummary | KernelProfile | Node | Device | Event
+@dataclass(frozen=True, slots=True)
+class LengthProfile:
+    """How many kernels (``kind`` ``kernel``) or gaps between work (``gap``) of a length ended within one hour.
+
+    Lengths lie in ``[shortest_seconds, longest_seconds)``; None: without an upper bound. ``profile`` as in
+    :class:`KernelProfile`.
+    """
+
+    TABLE: ClassVar[str] = "length_profile"
+    KEY: ClassVar[tuple[str, ...]] = ("attempt_key", "profile", "hour_at", "device_uuid", "kind", "shortest_seconds")
+
+    attempt_key: str
+    profile: str
+    source: str
+    hour_at: float
+    device_uuid: str
+    kind: str
+    shortest_seconds: float
+    longest_seconds: float | None
+    length_count: int
+
+
+Record = Job | Attempt | Allocation | Step | AttemptSummary | KernelProfile | LengthProfile | Node | Device | Event
 """Records with a key: writing one again replaces what was known about it."""
 
 RECORDS: dict[str, type[Record]] = {
-    kind.TABLE: kind for kind in (Job, Attempt, Allocation, Step, AttemptSummary, KernelProfile, Node, Device, Event)
+    kind.TABLE: kind
+    for kind in (
+        *(Job, Attempt, Allocation, Step, AttemptSummary),
+        *(KernelProfile, LengthProfile, Node, Device, Event),
+    )
 }
 
 SAMPLE_COLUMNS: tuple[str, ...] = (
