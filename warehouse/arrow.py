@@ -73,6 +73,16 @@ def to_arrow(name: str, table: Table) -> pa.Table:
     return pa.table(columns, names=list(TABLE_COLUMNS[name]))
 
 
+def to_wire(rows: pa.Table) -> Table:
+    """Give an Arrow table of the store's types as a wire table; instants become seconds."""
+    columns: dict[str, Column] = {}
+    for field, column in zip(rows.schema, rows.columns, strict=True):
+        if pa.types.is_timestamp(field.type):
+            column = pc.divide(column.cast(pa.int64()).cast(pa.float64()), _MICROSECONDS)  # noqa: PLW2901 - the same column
+        columns[field.name] = column.to_pylist()
+    return Table(rows.num_rows, columns)
+
+
 def _array(where: str, values: Column, rows: int, kind: pa.DataType) -> pa.Array:
     # Narrow numbers are read wide first: Arrow refuses a whole number that a narrow one cannot hold to the last digit.
     target = pa.float64() if kind in (_INSTANT, pa.float32()) else kind

@@ -27,7 +27,7 @@ from warehouse.contract.errors import (
     TrueloadError,
     UnreachableError,
 )
-from warehouse.importer import PastAttempt
+from warehouse.importer import ImportedTables, PastAttempt
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 120.0
 """How long a client waits for a connection and for an answer."""
+
+MESSAGE_RECORDS = 20_000
+"""How many records of a foreign file travel in one message."""
 
 UPKEEP_SECONDS = 4 * 3600.0
 """How long it waits for a backup or a check, which read everything."""
@@ -79,6 +82,10 @@ class Client(Protocol):
 
     def load(self, format_name: str, records: Sequence[RecordId], tables: Mapping[str, Table]) -> None:
         """Load the rows of new records and remember the records, all or nothing."""
+        ...
+
+    def load_tables(self, format_name: str, given: ImportedTables) -> int:
+        """Load those of many records that are new, all or nothing, and give how many they were."""
         ...
 
     def past_attempts(self, cluster: str, scheduler_job_ids: Sequence[str]) -> tuple[PastAttempt, ...]:
@@ -133,6 +140,12 @@ class LocalClient:
         from warehouse import ingest
 
         ingest.load_import(self._store, format_name, records, tables)
+
+    def load_tables(self, format_name: str, given: ImportedTables) -> int:
+        """See ``Client.load_tables``."""
+        from warehouse import ingest
+
+        return ingest.load_tables(self._store, format_name, given)
 
     def past_attempts(self, cluster: str, scheduler_job_ids: Sequence[str]) -> tuple[PastAttempt, ...]:
         """See ``Client.past_attempts``."""
@@ -208,6 +221,22 @@ class HttpClient:
     def load(self, format_name: str, records: Sequence[RecordId], tables: Mapping[str, Table]) -> None:
         """See ``Client.load``."""
         self._post(f"/v1/imports/{quote(format_name, safe='')}", format_name, records, tables)
+
+    def load_tables(self, format_name: str, given: ImportedTables) -> int:
+        """See ``Client.load_tables``; in messages of a size that a server takes, each all or nothing."""
+        from warehouse.arrow import to_wire
+
+        kept = 0
+        for at in range(0, given.records.num_rows, MESSAGE_RECORDS):
+            part = given.records.slice(at, MESSAGE_RECORDS).to_pylist()
+            records = [RecordId(row["record_key"], row["content_hash"]) for row in part]
+            is_new = self.which_are_new(format_name, records)
+            new = [record for record, wanted in zip(records, is_new, strict=True) if wanted]
+            if new:
+                tables = {name: table.slice(at, MESSAGE_RECORDS).filter(is_new) for name, table in given.tables.items()}
+                self.load(format_name, new, {name: to_wire(table) for name, table in tables.items()})
+            kept += len(new)
+        return kept
 
     def past_attempts(self, cluster: str, scheduler_job_ids: Sequence[str]) -> tuple[PastAttempt, ...]:
         """See ``Client.past_attempts``."""

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from warehouse import tombstones
 from warehouse.contract.wire import LEDGER_ONLY
-from warehouse.importer import PastAttempt
+from warehouse.importer import ImportedTables, PastAttempt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,6 +31,18 @@ def load_import(store: Store, format_name: str, records: Sequence[RecordId], tab
     with store.transaction() as transaction:
         transaction.write({name: table for name, table in tables.items() if name != LEDGER_ONLY})
         transaction.remember_records(format_name, _as_arrow(records))
+
+
+def load_tables(store: Store, format_name: str, given: ImportedTables) -> int:
+    """Load those of many records that were never loaded and remember them, all or nothing; gives how many."""
+    with store.transaction() as transaction:
+        new = transaction.new_records(format_name, given.records)
+        if len(new):
+            tables = {name: table.take(new) for name, table in given.tables.items()}
+            for name in tombstones.in_order(tables):
+                transaction.write_arrow(name, tables[name])
+            transaction.remember_records(format_name, given.records.take(new))
+    return len(new)
 
 
 def past_attempts(store: Store, cluster: str, scheduler_job_ids: Sequence[str]) -> tuple[PastAttempt, ...]:

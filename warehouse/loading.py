@@ -15,7 +15,7 @@ from warehouse.client import Client, RecordId
 from warehouse.contract import wire
 from warehouse.contract.errors import BadInputError
 from warehouse.contract.plugins import scan
-from warehouse.importer import Imported, Importer, ImportOptions, Rejected
+from warehouse.importer import Imported, ImportedTables, Importer, ImportOptions, Rejected
 from warehouse.imports._identity import content_hash
 from warehouse.settings import IMPORT_CHUNK_CHARACTERS, IMPORT_CHUNK_RECORDS
 
@@ -114,7 +114,10 @@ def load_files(
         try:
             records = importer.read(path, watched)
             for chunk in _chunks(records, path, report, (chunk_records, chunk_characters)):
-                _load_chunk(client, path, chunk, report)
+                if isinstance(chunk, ImportedTables):
+                    _load_tables(client, chunk, report)
+                else:
+                    _load_chunk(client, path, chunk, report)
         except BadInputError as error:
             report.errors.append(error)
         else:
@@ -131,14 +134,21 @@ def _watch(path: Path, progress: Progress | None) -> Callable[[int], None]:
 
 
 def _chunks(
-    items: Iterator[Imported | Rejected], path: Path, report: ImportReport, limits: tuple[int, int]
-) -> Iterator[list[Imported]]:
+    items: Iterator[Imported | ImportedTables | Rejected], path: Path, report: ImportReport, limits: tuple[int, int]
+) -> Iterator[list[Imported] | ImportedTables]:
     """Gather readable records; count the others. A file that breaks off still gives what was read before."""
     chunk: list[Imported] = []
     characters = 0
     broken: BadInputError | None = None
     try:
         for item in items:
+            if isinstance(item, ImportedTables):
+                if chunk:  # in the order of the file
+                    yield chunk
+                    chunk, characters = [], 0
+                report.read += item.records.num_rows
+                yield item
+                continue
             report.read += 1
             if isinstance(item, Rejected):
                 _tally(report.rejected, item.reason, path, item.line, item.detail)
@@ -170,6 +180,12 @@ def _load_chunk(client: Client, path: Path, chunk: list[Imported], report: Impor
         client.load(report.format_name, list(first_seen), wire.from_records(rows))
     report.kept += len(first_seen)
     report.unchanged += len(chunk) - len(first_seen)
+
+
+def _load_tables(client: Client, given: ImportedTables, report: ImportReport) -> None:
+    kept = client.load_tables(report.format_name, given)
+    report.kept += kept
+    report.unchanged += given.records.num_rows - kept
 
 
 Name = TypeVar("Name")

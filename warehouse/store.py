@@ -41,6 +41,9 @@ FILE_FORMAT = "v1.5.0"
 
 TAKE_NUMBER = "INSERT INTO committed SELECT nextval('commit_number') RETURNING number"
 
+MANY_ROWS = 5_000
+"""From this many rows on it is worth asking first whether any of them has to be merged."""
+
 Config = dict[str, str | bool | int | float | list[str]]
 LOG = logging.getLogger("trueload.store")
 _HOLDER = re.compile(r"PID (\d+)")
@@ -218,8 +221,40 @@ class Transaction:
         """
         given, rows = rows.num_rows, tombstones.wanted(self, name, rows)
         kind = RECORDS.get(name)
-        self.execute_with(rows, _append(name, rows) if kind is None else _merge(name, kind.KEY))
+        is_added = kind is None or (rows.num_rows >= MANY_ROWS and self._are_all_new(name, kind.KEY, rows))
+        self.execute_with(rows, _append(name, rows) if kind is None or is_added else _merge(name, kind.KEY))
         return int(given)
+
+    def _are_all_new(self, name: str, key: tuple[str, ...], rows: pa.Table) -> bool:
+        """Say whether no key of the rows stands in the table or twice in the rows: then nothing has to be merged."""
+        keys = ", ".join(f'"{column}"' for column in key)
+        same = " AND ".join(f'old."{column}" IS NOT DISTINCT FROM incoming."{column}"' for column in key)
+        [(old, distinct)] = self.execute_with(
+            rows.select(list(key)),
+            f"""
+            SELECT (SELECT count(*) FROM "{name}" AS old SEMI JOIN incoming ON {same}),
+                   (SELECT count(*) FROM (SELECT DISTINCT {keys} FROM incoming))
+            """,
+        )
+        return (old, distinct) == (0, rows.num_rows)
+
+    def new_records(self, format_name: str, records: pa.Table) -> pa.Array:
+        """Give the positions of those records of a foreign format that were never loaded, in order, each once."""
+        numbered = records.append_column("position", pa.array(range(records.num_rows), pa.int64()))
+        self._cursor.register("incoming", numbered)
+        try:
+            found = self._cursor.sql(
+                """
+                SELECT min(position) AS position FROM incoming ANTI JOIN import_ledger AS known
+                ON known.format = ? AND known.record_key = incoming.record_key
+                AND known.content_hash = incoming.content_hash
+                GROUP BY record_key, incoming.content_hash ORDER BY position
+                """,
+                params=[format_name],
+            )
+            return found.to_arrow_table()["position"].combine_chunks()
+        finally:
+            self._cursor.unregister("incoming")
 
     def remember_records(self, format_name: str, records: pa.Table) -> None:
         """Remember that these records' content was loaded."""

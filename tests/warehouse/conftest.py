@@ -13,7 +13,7 @@ from warehouse.client import Client, Document, LocalClient, Parameters, RecordId
 from warehouse.contract.model import RECORDS
 from warehouse.contract.settings import Settings
 from warehouse.contract.wire import Table
-from warehouse.importer import PastAttempt
+from warehouse.importer import ImportedTables, PastAttempt
 from warehouse.store import open_store
 
 Row = dict[str, Any]
@@ -46,6 +46,9 @@ class MemoryClient:
                 key = tuple(row[column] for column in RECORDS[name].KEY)
                 known = kept.get(key, {})
                 kept[key] = {c: known.get(c) if value is None else value for c, value in row.items()}
+
+    def load_tables(self, format_name: str, given: ImportedTables) -> int:
+        raise NotImplementedError(format_name, given)
 
     def past_attempts(self, cluster: str, scheduler_job_ids: Sequence[str]) -> tuple[PastAttempt, ...]:
         wanted = set(scheduler_job_ids)
