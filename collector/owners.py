@@ -177,6 +177,8 @@ class Owners:
         uuid = None if wanted is None else find_device(wanted, devices)
         if uuid is None:
             self.unknown_devices[held.device_uuid] += 1
+            # A card that is lost, or an instance that the driver does not list, is held all the same.
+            uuid = wanted.uuid if wanted is not None and wanted.gpu_instance is None else None
         said = held.said or held.device_uuid
         is_shared = held.is_shared or (wanted is not None and wanted.is_replica)
         return replace(held, device_uuid=uuid, said=said, is_shared=is_shared)

@@ -105,6 +105,7 @@ class KubernetesJobs:
     _ended: list[kind.Holding] = field(default_factory=list)
     _uids: dict[tuple[str, str], str] = field(default_factory=dict)
     _made_at: dict[tuple[str, str], float] = field(default_factory=dict)
+    _gave_away: set[Key] = field(default_factory=set)
     _asked_at: float | None = None
 
     def holdings(self) -> list[kind.Holding]:
@@ -148,7 +149,9 @@ class KubernetesJobs:
         self.unresolved_claims = 0
         found: dict[Key, kind.Holding] = {}
         for one in listed:
-            key = (one.namespace, one.pod, f"{one.claim}/{one.device_id}" if one.claim else one.device_id)
+            key = _key_of(one)
+            if key in found or key in self._gave_away:
+                continue
             before = self._held.get(key)
             since = now if before is None else before.start_at
             uid = self._uids.get(key[:2])
@@ -157,10 +160,10 @@ class KubernetesJobs:
             found[key] = (
                 self._holding(one, key, uid, since, slices) if before is None else self._again(before, one, slices)
             )
-        for key, held in self._held.items():
-            if key not in found or self._was_taken_over(key, found):
-                found.pop(key, None)
-                self._ended.append(replace(held, end_at=now))
+        self._gave_away &= {_key_of(one) for one in listed}
+        self._gave_away |= {key for key in found if self._was_taken_over(key, found)}
+        found = {key: held for key, held in found.items() if key not in self._gave_away}
+        self._ended += [replace(held, end_at=now) for key, held in self._held.items() if key not in found]
         self._held = found
         self._ended = [held for held in self._ended if (held.end_at or now) > now - KEPT_SECONDS]
 
@@ -198,6 +201,10 @@ class KubernetesJobs:
             return {} if self.slices is None else self.slices()
         except TrueloadError:
             return {}
+
+
+def _key_of(one: PodDevice) -> Key:
+    return (one.namespace, one.pod, f"{one.claim}/{one.device_id}" if one.claim else one.device_id)
 
 
 def _changed_at(path: Path) -> float:

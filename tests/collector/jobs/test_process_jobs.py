@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from collector.cgroups import Place
+from collector.job_source import Claim, Witness
+from collector.jobs.process import JOB_SOURCE, Processes
+from collector.processes import ProcessTable
+from collector.settings import CLUSTER, NODE, PROC_ROOT
+from tests.collector.proctree import ProcTree
+from warehouse.contract.model import Attempt, AttemptState, Job
+from warehouse.contract.settings import Settings
+
+
+def seen(pid: int, user_id: int | None = 0) -> Witness:
+    return Witness(pid, Place(), {}, user_id)
+
+
+def test_a_process_is_a_job_by_its_start_and_told_once(tmp_path: Path) -> None:
+    tree = ProcTree(tmp_path / "proc")
+    tree.add(42, start_ticks=5000, name="train.py")
+    jobs = Processes("c", "desk", ProcessTable(tree.root))
+    key = "c/desk-42-1700000050#0:1700000050"
+    assert jobs.claim(seen(42)) == Claim(key, "process")
+    assert jobs.claim(seen(42)) == Claim(key, "process")
+    job, attempt = jobs.records()
+    assert isinstance(job, Job)
+    assert (job.name, job.user, job.scheduler_job_id) == ("train.py", "root", "42")
+    assert isinstance(attempt, Attempt)
+    assert (attempt.attempt_key, attempt.state, attempt.start_at) == (key, AttemptState.RUNNING, 1_700_000_050.0)
+    assert jobs.records() == []
+
+
+def test_a_process_id_that_came_again_is_another_job(tmp_path: Path) -> None:
+    tree = ProcTree(tmp_path / "proc")
+    tree.add(42, start_ticks=5000)
+    jobs = Processes("c", "desk", ProcessTable(tree.root))
+    first = jobs.claim(seen(42))
+    tree.add(42, start_ticks=9000)
+    assert jobs.claim(seen(42)) != first
+    assert len(jobs.records()) == 4
+
+
+def test_a_process_that_is_gone_is_nobodys(tmp_path: Path) -> None:
+    tree = ProcTree(tmp_path / "proc")
+    reader = JOB_SOURCE.open(Settings({CLUSTER.name: "c", NODE.name: "desk", PROC_ROOT.name: str(tree.root)}))
+    assert isinstance(reader, Processes)
+    assert reader.claim(seen(42)) is None
+    assert reader.holdings() == []
