@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "intervals.h"
+#include "rings.h"
 
 #define SECOND UINT64_C(1000000000)
-#define MILLISECOND UINT64_C(1000000)
 #define EARLY (60 * SECOND)
 
 /*
@@ -24,7 +24,7 @@ struct device_state {
     struct interval_list lists[2];
     uint64_t swept_until; /* where the idle stretches have been counted up to */
     uint64_t any_end;     /* of the last kernel or copy that was closed; 0: none yet */
-    uint64_t slot_at, slot_nanoseconds; /* the millisecond being filled */
+    struct slot slot;     /* the millisecond being filled */
 };
 
 static struct interval kernel_items[TRACER_DEVICES_MAX][KERNEL_INTERVALS];
@@ -36,7 +36,6 @@ static struct device_state devices[TRACER_DEVICES_MAX];
 static struct interval_list overheads = {overhead_items, 0};
 static uint32_t devices_used;
 static uint64_t earliest, closed_until;
-static uint64_t newest_second;
 static uint32_t launches_seen[LAUNCHES_REMEMBERED];
 
 /* Intervals out of order, by list, until the buffer's end. */
@@ -48,9 +47,6 @@ static struct interval sorted[ACCOUNT_BUFFER_RECORDS_MAX];
 static uint32_t waiting_count;
 static uint64_t waiting_lists; /* a bit for each list that occurs */
 
-static uint64_t min64(uint64_t a, uint64_t b) { return a < b ? a : b; }
-static uint64_t max64(uint64_t a, uint64_t b) { return a > b ? a : b; }
-
 uint64_t account_earliest(void) { return earliest; }
 
 void account_start(struct tracer_region *region)
@@ -59,7 +55,7 @@ void account_start(struct tracer_region *region)
     uint64_t from = earliest = started > EARLY ? started - EARLY : 0;
     shared = region;
     closed_until = from;
-    newest_second = from / SECOND;
+    rings_start(region, from / SECOND);
     for (uint32_t i = 0; i < TRACER_DEVICES_MAX; i++) {
         devices[i].lists[ACCOUNT_KERNEL].items = kernel_items[i];
         devices[i].lists[ACCOUNT_COPY].items = copy_items[i];
@@ -69,103 +65,42 @@ void account_start(struct tracer_region *region)
     shared->header.closed_until_nanoseconds = from;
 }
 
-/* ---- seconds and buckets ---- */
+/* ---- reaching on ---- */
 
-/* The ring must not overwrite what is still open. */
+/* The rings must not overwrite what is still open. */
 static void reach(uint64_t second)
 {
-    if (second <= newest_second)
-        return;
     if (second >= closed_until / SECOND + TRACER_SECONDS_MAX)
         account_close((second - TRACER_SECONDS_MAX + 1) * SECOND, TRACER_SECOND_ASSUMED);
-    newest_second = second;
-}
-
-static uint64_t oldest_in_reach(void)
-{
-    return newest_second < TRACER_SECONDS_MAX ? 0 : newest_second - TRACER_SECONDS_MAX + 1;
+    rings_reach(second);
 }
 
 struct tracer_second *account_second(uint64_t second)
 {
     reach(second);
-    if (second < oldest_in_reach())
-        return NULL;
-    struct tracer_second *entry = &shared->seconds[second % TRACER_SECONDS_MAX];
-    if (entry->second != second) {
-        memset(entry, 0, sizeof *entry);
-        entry->second = second;
-    }
-    return entry;
-}
-
-static struct tracer_bucket *bucket_of(struct tracer_device *device, uint64_t second)
-{
-    reach(second);
-    if (second < oldest_in_reach())
-        return NULL;
-    struct tracer_bucket *bucket = &device->buckets[second % TRACER_SECONDS_MAX];
-    if (bucket->second != second) {
-        memset(bucket, 0, sizeof *bucket);
-        bucket->second = second;
-    }
-    return bucket;
+    return rings_second(second);
 }
 
 void account_spread(uint64_t start, uint64_t end, uint64_t field_offset)
 {
-    for (start = max64(start, oldest_in_reach() * SECOND); start < end;) {
-        uint64_t stop = min64(end, (start / SECOND + 1) * SECOND);
-        struct tracer_second *entry = account_second(start / SECOND);
-        if (entry)
-            *(uint64_t *)((char *)entry + field_offset) += stop - start;
-        start = stop;
-    }
+    if (start >= end)
+        return;
+    reach((end - 1) / SECOND);
+    rings_spread(start, end, field_offset);
 }
 
 void account_flag(uint64_t start, uint64_t end, uint32_t flag)
 {
-    for (start = max64(start, oldest_in_reach() * SECOND); start < end; start = (start / SECOND + 1) * SECOND) {
-        struct tracer_second *entry = account_second(start / SECOND);
-        if (entry)
-            entry->flags |= flag;
-    }
+    if (start >= end)
+        return;
+    reach((end - 1) / SECOND);
+    rings_flag(start, end, flag);
 }
 
 static void count_out_of_reach(uint64_t nanoseconds)
 {
     shared->header.out_of_reach_total++;
     shared->header.out_of_reach_nanoseconds_total += nanoseconds;
-}
-
-/* Distribute [start, end) over the device's buckets. */
-static void emit(struct tracer_device *device, uint64_t start, uint64_t end, size_t field_offset)
-{
-    while (start < end) {
-        uint64_t stop = min64(end, (start / SECOND + 1) * SECOND);
-        struct tracer_bucket *bucket = bucket_of(device, start / SECOND);
-        if (bucket)
-            *(uint64_t *)((char *)bucket + field_offset) += stop - start;
-        start = stop;
-    }
-}
-
-/* The union of kernels in ascending order: one slot at a time, so that rounding happens once per slot. */
-static void fill_slots(struct device_state *state, struct tracer_device *device, uint64_t start, uint64_t end)
-{
-    while (start < end) {
-        uint64_t slot = start / MILLISECOND, stop = min64(end, (slot + 1) * MILLISECOND);
-        if (slot != state->slot_at) {
-            state->slot_at = slot;
-            state->slot_nanoseconds = 0;
-        }
-        state->slot_nanoseconds += stop - start;
-        struct tracer_bucket *bucket = bucket_of(device, slot / TRACER_SLOTS_MAX);
-        if (bucket)
-            bucket->slots[slot % TRACER_SLOTS_MAX] =
-                (uint16_t)((state->slot_nanoseconds * TRACER_SLOT_FULL + MILLISECOND / 2) / MILLISECOND);
-        start = stop;
-    }
 }
 
 /* ---- records in ---- */
@@ -229,10 +164,10 @@ static void count_late(struct tracer_device *device, uint64_t start, uint64_t en
 {
     device->late_count_total++;
     device->late_nanoseconds_total += end - start;
-    struct tracer_bucket *bucket = bucket_of(device, start / SECOND);
+    struct tracer_bucket *bucket = rings_bucket(device, start / SECOND);
     if (bucket)
         bucket->late_count++;
-    emit(device, start, end, offsetof(struct tracer_bucket, late_nanoseconds));
+    rings_add(device, start, end, offsetof(struct tracer_bucket, late_nanoseconds));
 }
 
 void account_activity(uint32_t ordinal, enum account_category category, uint64_t start, uint64_t end)
@@ -242,7 +177,7 @@ void account_activity(uint32_t ordinal, enum account_category category, uint64_t
     reach(end / SECOND);
     size_t sum = category == ACCOUNT_KERNEL ? offsetof(struct tracer_bucket, kernel_sum_nanoseconds)
                                             : offsetof(struct tracer_bucket, copy_sum_nanoseconds);
-    struct tracer_bucket *bucket = bucket_of(device, start / SECOND);
+    struct tracer_bucket *bucket = rings_bucket(device, start / SECOND);
     if (category == ACCOUNT_KERNEL) {
         device->kernels_total++;
         device->kernel_sum_nanoseconds_total += end - start;
@@ -254,12 +189,12 @@ void account_activity(uint32_t ordinal, enum account_category category, uint64_t
         if (bucket)
             bucket->copies++;
     }
-    uint64_t from = oldest_in_reach() * SECOND;
+    uint64_t from = rings_oldest() * SECOND;
     if (start < from) {
         count_out_of_reach(min64(end, from) - start);
         start = min64(end, from);
     }
-    emit(device, start, end, sum);
+    rings_add(device, start, end, sum);
     if (start < closed_until && start < end) {
         count_late(device, start, min64(end, closed_until));
         start = closed_until;
@@ -287,7 +222,7 @@ void account_launch(uint32_t ordinal, uint32_t correlation_id, uint64_t start)
     *seen = correlation_id;
     struct tracer_device *device = &shared->devices[ordinal];
     device->launches_total++;
-    struct tracer_bucket *bucket = bucket_of(device, start / SECOND);
+    struct tracer_bucket *bucket = rings_bucket(device, start / SECOND);
     if (bucket)
         bucket->launches++;
 }
@@ -315,7 +250,7 @@ static void count_idle_overhead(struct tracer_device *device, uint64_t start, ui
         uint64_t from = max64(start, overheads.items[*at].start), to = min64(end, overheads.items[*at].end);
         if (from < to) {
             device->overhead_idle_nanoseconds_total += to - from;
-            emit(device, from, to, offsetof(struct tracer_bucket, overhead_idle_nanoseconds));
+            rings_add(device, from, to, offsetof(struct tracer_bucket, overhead_idle_nanoseconds));
         }
         if (overheads.items[*at].end > end)
             return; /* reaches into what follows */
@@ -328,7 +263,7 @@ static void count_gap(struct device_state *state, struct tracer_device *device, 
         return;
     device->gaps_total++;
     device->gap_lengths_total[bin_of(start - state->any_end)]++;
-    struct tracer_bucket *bucket = bucket_of(device, start / SECOND);
+    struct tracer_bucket *bucket = rings_bucket(device, start / SECOND);
     if (bucket)
         bucket->gaps++;
 }
@@ -356,7 +291,7 @@ static void sweep_any(struct device_state *state, struct tracer_device *device, 
         count_idle_overhead(device, state->swept_until, start, &overhead);
         count_gap(state, device, start);
         device->any_busy_nanoseconds_total += end - start;
-        emit(device, start, end, offsetof(struct tracer_bucket, any_busy_nanoseconds));
+        rings_add(device, start, end, offsetof(struct tracer_bucket, any_busy_nanoseconds));
         state->any_end = state->swept_until = end;
     }
     count_idle_overhead(device, state->swept_until, until, &overhead);
@@ -370,13 +305,13 @@ static void close_device(struct device_state *state, struct tracer_device *devic
     for (uint32_t i = 0; i < kernels->count && kernels->items[i].start < until; i++) {
         uint64_t start = kernels->items[i].start, end = min64(kernels->items[i].end, until);
         device->kernel_busy_nanoseconds_total += end - start;
-        emit(device, start, end, offsetof(struct tracer_bucket, kernel_busy_nanoseconds));
-        fill_slots(state, device, start, end);
+        rings_add(device, start, end, offsetof(struct tracer_bucket, kernel_busy_nanoseconds));
+        rings_fill_slots(device, &state->slot, start, end);
     }
     for (uint32_t i = 0; i < copies->count && copies->items[i].start < until; i++) {
         uint64_t start = copies->items[i].start, end = min64(copies->items[i].end, until);
         device->copy_busy_nanoseconds_total += end - start;
-        emit(device, start, end, offsetof(struct tracer_bucket, copy_busy_nanoseconds));
+        rings_add(device, start, end, offsetof(struct tracer_bucket, copy_busy_nanoseconds));
     }
     intervals_trim(&state->lists[ACCOUNT_KERNEL], until);
     intervals_trim(&state->lists[ACCOUNT_COPY], until);
@@ -388,7 +323,7 @@ void account_close(uint64_t until, uint32_t flag)
     if (until <= closed_until)
         return;
     if (flag)
-        account_flag(closed_until, min64(until, (newest_second + 1) * SECOND), flag);
+        rings_flag(closed_until, min64(until, (rings_newest() + 1) * SECOND), flag);
     for (uint32_t i = 0; i < TRACER_DEVICES_MAX; i++)
         if (shared->devices[i].flags & TRACER_DEVICE_USED)
             close_device(&devices[i], &shared->devices[i], until);
