@@ -225,12 +225,33 @@ def schema(kind: type) -> str:
     return json.dumps(TypeAdapter(kind).json_schema(), indent=2, sort_keys=True) + "\n"
 
 
+def openapi_page() -> str:
+    """Give the OpenAPI document of the server."""
+    from tempfile import TemporaryDirectory
+
+    from warehouse import access, server
+    from warehouse.committer import Committer
+    from warehouse.contract.settings import Settings
+    from warehouse.store import open_store
+
+    with TemporaryDirectory() as folder:
+        data = Path(folder)
+        store = open_store(data, create=True)
+        try:
+            committer = Committer(store, data, Settings())
+            app = server.create_app(store, committer, trueload.answers(), Settings(), access.ensure_tokens(data))
+            return json.dumps(server.openapi(app), indent=1, sort_keys=True) + "\n"
+        finally:
+            store.close()
+
+
 # --------------------------------------------------------------------------------------------------- write or check
 
 
 PAGES: dict[str, Callable[[], str]] = {
     "cli.md": cli_page,
     "metrics.md": metrics_page,
+    "openapi.json": openapi_page,
     "settings.md": settings_page,
     "units.md": units_page,
     **{f"schemas/{name}.json": partial(schema, kind) for name, kind in DOCUMENTS.items()},

@@ -131,7 +131,7 @@ class _State:
         except duckdb.Error:
             days = []
         yield _gauge("lake_bytes", "Size of the sealed days that are valid.", sum(day.file_bytes for day in days))
-        yield _gauge("lake_days", "Sealed days, each table counted.", len(days))
+        yield _gauge("sealed_parts", "Sealed days in the lake, each table counted.", len(days))
         yield _gauge("senders", "Senders heard since the start, the latest at most 20,000.", len(ahead))
         if ahead:
             yield _gauge(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from warehouse import access
@@ -16,14 +18,16 @@ READY_SECONDS = 60.0
 
 
 class ServerProcess:
-    """``trueload serve`` on a free port over a data directory."""
+    """``trueload serve`` on a free port, or a given one, over a data directory."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, port: int = 0, variables: Mapping[str, str] | None = None) -> None:
         """Start it and wait until it has told its address."""
         self.data = data
         self.log = (data.parent / f"{data.name}.log").open("ab")
-        command = [sys.executable, "-m", "trueload", "serve", "--data", str(data), "--port", "0"]
-        self.process = subprocess.Popen(command, cwd=REPOSITORY, stdout=self.log, stderr=self.log)
+        command = [sys.executable, "-m", "trueload", "serve", "--data", str(data), "--port", str(port)]
+        self.process = subprocess.Popen(
+            command, cwd=REPOSITORY, env={**os.environ, **(variables or {})}, stdout=self.log, stderr=self.log
+        )
         deadline = time.monotonic() + READY_SECONDS
         while (address := access.published(data)) is None or address.process_id != self.process.pid:
             if self.process.poll() is not None or time.monotonic() > deadline:

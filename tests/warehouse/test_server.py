@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ import urllib3
 import uvicorn
 
 from warehouse import access
-from warehouse.client import Document, HttpClient, LocalClient, Parameters, RecordId, find_server
+from warehouse.client import Answer, Document, HttpClient, LocalClient, Parameters, RecordId, find_server
 from warehouse.committer import Committer
 from warehouse.contract import model, wire
 from warehouse.contract.errors import BadUseError, NotFoundError, RefusedError, StoreError, UnreachableError
@@ -41,13 +41,15 @@ ANSWERS = {"count": _count}
 class Running:
     """A server on a free port in a thread, with its store and tokens."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(
+        self, data: Path, answers: Mapping[str, Answer] | None = None, settings: Settings | None = None
+    ) -> None:
         self.store = open_store(data, create=True)
         self.tokens = access.ensure_tokens(data)
         self._committer = Committer(self.store, data, Settings())
         self._committer.__enter__()
-        settings = Settings({"sql.over_http": True, "server.answer_seconds": 2.0})
-        app = create_app(self.store, self._committer, ANSWERS, settings, self.tokens)
+        settings = settings or Settings({"sql.over_http": True})
+        app = create_app(self.store, self._committer, answers or ANSWERS, settings, self.tokens)
         self._server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
         self._thread = threading.Thread(target=self._server.run)
         self._thread.start()

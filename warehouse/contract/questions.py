@@ -32,5 +32,5 @@ QUESTIONS: Mapping[str, tuple[str, ...]] = {
 }
 """The parameters of each question; a question that is not here says by its errors what it knows."""
 
-ROWS: Mapping[str, str] = {"waste": "rows", "jobs": "rows", "families": "families", "recommend": "recommendations"}
+ROWS: Mapping[str, str] = {"waste": "rows", "jobs": "jobs", "families": "families", "recommend": "recommendations"}
 """Where a document's main list lies: what is given when it is asked for as Arrow."""

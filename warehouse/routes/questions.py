@@ -46,7 +46,7 @@ def add(app: FastAPI, site: web.Site) -> None:
 
 
 def _route(
-    site: web.Site, question: str, as_reader: Callable[[Request], Identity]
+    site: web.Site, question: str, as_reader: Callable[[Request], Awaitable[Identity]]
 ) -> Callable[[Request, Identity], Awaitable[Response]]:
     async def answer(request: Request, identity: Identity = Depends(as_reader)) -> Response:
         began = time.monotonic()
