@@ -5,25 +5,34 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from collector import settings as names
 from collector.agent import Agent, chosen_sources, node_name
+from collector.clock import ClockWatch
 from collector.driver import Driver
 from collector.inventory import Inventory
 from collector.poster import Endpoint, Trust
+from collector.publish import open_exporter
+from collector.recent import Recent
 from collector.registry import job_sources
 from collector.ship import Shipper
 from collector.source import SourceContext
 from collector.spool import Bounds, Spool
+from collector.sweep import SourceHealth, sweep
 from warehouse.contract.errors import BadUseError
 
 if TYPE_CHECKING:
+    from collector.aggregate import Moment
     from collector.job_source import JobReader
+    from collector.source import Reading
     from warehouse.contract.settings import Settings
 
 LOG = logging.getLogger("trueload.agent")
+FIRST_PATIENCE_SECONDS: Final = 10.0
+"""How long a single look waits for a device: nobody else is kept waiting by it."""
 
 
 def run_agent(settings: Settings, stop: threading.Event) -> None:
@@ -34,19 +43,38 @@ def run_agent(settings: Settings, stop: threading.Event) -> None:
 
     """
     folder = Path(settings[names.SPOOL_DIR])
-    driver = Driver(settings[names.NVML_LIBRARY], reprobe_seconds=settings[names.REPROBE_SECONDS])
+    driver = Driver(
+        settings[names.NVML_LIBRARY],
+        reprobe_seconds=settings[names.REPROBE_SECONDS],
+        patience_seconds=settings[names.CALL_PATIENCE_SECONDS],
+    )
     jobs = _open_jobs(settings)
     with open_spool(settings, folder, node_name(settings)) as spool:
-        shipper = Shipper(spool, endpoint(settings)) if settings[names.TOKEN_FILE] else None
+        recent = Recent(
+            interval_seconds=settings[names.INTERVAL_SECONDS], history_seconds=settings[names.DETAIL_SECONDS]
+        )
+        shipper = None
+        if settings[names.TOKEN_FILE]:
+            shipper = Shipper(spool, endpoint(settings), lambda ask: recent.series(ask.device_uuid, ask.since_at))
         if shipper is None:
             LOG.warning("%s is not set: batches are spooled in %s and not sent", names.TOKEN_FILE.name, folder)
         else:
             shipper.start()
         inventory = Inventory(folder / "inventory.json", settings[names.CLUSTER], node_name(settings))
         agent = Agent(settings, driver, spool, inventory, jobs, (lambda: None) if shipper is None else shipper.wake)
+        clock = ClockWatch(settings[names.GAP_INTERVALS] * settings[names.INTERVAL_SECONDS])
+
+        def note(moment: Moment, found: Mapping[str, Sequence[Reading]]) -> None:
+            clock.look(moment)
+            recent.add(moment, found)
+
+        agent.on_readings = note
+        exporter = open_exporter(settings, agent, driver, recent, spool, shipper)
         try:
             agent.run(stop)
         finally:
+            if exporter is not None:
+                exporter.close()
             if shipper is not None:
                 shipper.stop(settings[names.STOP_SECONDS])
             _report(agent, driver, spool)
@@ -59,18 +87,19 @@ def read_once(settings: Settings) -> dict[str, object]:
         TrueloadError: the driver cannot be opened.
 
     """
-    driver = Driver(settings[names.NVML_LIBRARY])
+    driver = Driver(settings[names.NVML_LIBRARY], patience_seconds=FIRST_PATIENCE_SECONDS)
     driver.open()
     try:
         context = SourceContext(driver, settings)
         readers = {source.name: source.open(context) for source in chosen_sources(settings)}
-        for reader in readers.values():
-            reader.read()
+        health = {name: SourceHealth() for name in readers}
+        sweep(driver, readers, health, LOG.warning)
         time.sleep(settings[names.INTERVAL_SECONDS])
         found: dict[str, dict[str, dict[str, float]]] = {device.uuid: {} for device in driver.devices}
-        for name, reader in readers.items():
-            for reading in reader.read():
-                found[reading.device_uuid][name] = dict(reading.values)
+        for name, readings in sweep(driver, readers, health, LOG.warning).items():
+            for reading in readings:
+                found.setdefault(reading.device_uuid, {})[name] = dict(reading.values)
+        for reader in readers.values():
             reader.close()
         devices = [
             {"device_uuid": device.uuid, "gpu_model": device.gpu_model, "readings": found[device.uuid]}
