@@ -7,6 +7,7 @@
 struct nvml_event_set {
     unsigned long long kinds[STANDIN_DEVICES_MAX];
     uint64_t told[STANDIN_DEVICES_MAX];
+    uint64_t looked_at_microseconds; /* the write of the state that nothing more can come of */
 };
 
 static const unsigned long long supported_kinds = 0x1 | 0x2 | 0x8; /* corrected ECC, uncorrected ECC, Xid */
@@ -77,8 +78,11 @@ EXPORT nvml_status nvmlEventSetWait_v2(nvml_event_set_handle set, nvml_event_dat
         nvml_status status = standin_read_node(&node);
         if (status != NVML_SUCCESS)
             return status;
-        if (next_event(set, data))
-            return NVML_SUCCESS;
+        if (node.written_at_microseconds != set->looked_at_microseconds) {
+            if (next_event(set, data))
+                return NVML_SUCCESS;
+            set->looked_at_microseconds = node.written_at_microseconds;
+        }
         if (waited >= timeout_milliseconds)
             return NVML_TIMEOUT;
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);

@@ -1,0 +1,195 @@
+"""What the agent takes of a node: eight cards at one reading a second with every metric, its exporter scraped."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from collector.simulate.standin import (
+    STATE_VARIABLE,
+    GpmCounters,
+    StandinCounters,
+    StandinDevice,
+    StandinProcess,
+    StandinState,
+    library_path,
+)
+from warehouse.contract.benchmark import Benchmark, BenchRequest, BenchResult, at_most
+from warehouse.contract.errors import TrueloadError
+
+CARDS = 8
+INTERVAL_SECONDS = 1.0
+SCRAPE_SECONDS = 15.0
+SECONDS, SECONDS_FULL = 32.0, 300.0
+TICK_SECONDS = 0.5
+MIB = 1024**2
+
+CORE_RATIO_MAX = 0.005
+RESIDENT_BYTES_MAX = 40 * MIB
+SWEEP_SECONDS_MAX = 0.02
+FIRST_BATCH_SECONDS_MAX = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The figures of the two processes, and the seconds from the agent's start to its first batch on disk."""
+
+    bare: dict[str, float]
+    agent: dict[str, float]
+    first_batch_seconds: float | None
+
+
+def measure(seconds: float) -> Measured:
+    """Run the bare loop, then the agent, over the same cards.
+
+    Raises:
+        TrueloadError: the stand-in is not built, or a process failed.
+
+    """
+    with tempfile.TemporaryDirectory(prefix="trueload-bench-") as name:
+        folder, stop = Path(name), threading.Event()
+        state = StandinState.create(folder / "node.nvml", "570.124.06", _cards(0.0))
+        player = threading.Thread(target=_play, args=(state, stop))
+        player.start()
+        try:
+            environment = {**os.environ, STATE_VARIABLE: str(state.path)}
+            bare = _figures(_start("bare", seconds / 2, environment))
+            port = _free_port()
+            ours = {
+                "NVML_LIBRARY": str(library_path()),
+                "NODE": "bench",
+                "INTERVAL_SECONDS": str(INTERVAL_SECONDS),
+                "SPOOL_DIR": str(folder / "spool"),
+                "EXPORTER_LISTEN": f"127.0.0.1:{port}",
+                "TOKEN_FILE": "",
+            }
+            environment |= {f"TRUELOAD_AGENT__{key}": value for key, value in ours.items()}
+            begin = time.monotonic()
+            child = _start("agent", seconds, environment)
+            first = _first_batch_seconds(folder / "spool", begin, child)
+            _scrape_until_end(child, f"http://127.0.0.1:{port}/metrics")
+            return Measured(bare, _figures(child), first)
+        finally:
+            stop.set()
+            player.join()
+            state.close()
+
+
+def _cards(elapsed_seconds: float) -> list[StandinDevice]:
+    busy_seconds = elapsed_seconds / 2
+    return [
+        StandinDevice(
+            uuid=f"GPU-{place:08d}-0000-0000-0000-000000000000",
+            name="NVIDIA H100 80GB HBM3",
+            pci_bus_id=f"00000000:{0x10 + place:02X}:00.0",
+            minor_number=place,
+            memory_total_bytes=80 * 1024**3,
+            memory_used_bytes=40 * 1024**3,
+            driver_util_ratio=0.9,
+            power_watts=500.0,
+            energy_joules=500.0 * elapsed_seconds,
+            temperature_celsius=60.0,
+            sm_clock_hertz=1.98e9,
+            memory_clock_hertz=2.6e9,
+            memory_temperature_celsius=70.0,
+            gpm=GpmCounters(elapsed_seconds, *(busy_seconds,) * 8),
+            counters=StandinCounters(power_capped_seconds=busy_seconds, pcie_received_bytes=int(1e9 * elapsed_seconds)),
+            nvlink_bytes=(int(1e9 * elapsed_seconds), int(1e9 * elapsed_seconds)),
+            processes=tuple(StandinProcess(1000 + 10 * place + rank, 10 * 1024**3, 0.2) for rank in range(4)),
+        )
+        for place in range(CARDS)
+    ]
+
+
+def _play(state: StandinState, stop: threading.Event) -> None:
+    begin = time.monotonic()
+    while not stop.wait(TICK_SECONDS):
+        state.write([replace(card) for card in _cards(time.monotonic() - begin)])
+
+
+def _start(kind: str, seconds: float, environment: dict[str, str]) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "collector.benchmarks._agent_child", kind]
+    command += [str(library_path()), str(seconds), str(INTERVAL_SECONDS)]
+    root = Path(__file__).parents[2]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=environment, cwd=root, stdout=pipe, stderr=pipe, text=True)
+
+
+def _figures(child: subprocess.Popen[str]) -> dict[str, float]:
+    out, errors = child.communicate()
+    if child.returncode != 0:
+        raise TrueloadError(f"the process that is measured failed ({child.returncode}): {errors.strip()[-500:]}")
+    found: dict[str, float] = json.loads(out.splitlines()[-1])
+    return found
+
+
+def _first_batch_seconds(spool: Path, begin: float, child: subprocess.Popen[str]) -> float | None:
+    while child.poll() is None and time.monotonic() - begin < 2 * FIRST_BATCH_SECONDS_MAX:
+        if any(spool.glob("*.batch")):
+            return time.monotonic() - begin
+        time.sleep(0.01)
+    return None
+
+
+def _scrape_until_end(child: subprocess.Popen[str], address: str) -> None:
+    """Scrape as Prometheus would; whether anybody answers is no matter of this figure."""
+    while True:
+        try:
+            child.wait(SCRAPE_SECONDS)
+        except subprocess.TimeoutExpired:
+            try:
+                with urllib.request.urlopen(address, timeout=5) as answer:  # noqa: S310 - the agent's own address
+                    answer.read()
+            except (urllib.error.URLError, OSError):
+                continue
+        else:
+            return
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def run(request: BenchRequest) -> BenchResult:
+    """Measure; ``full`` lasts five minutes."""
+    found = measure(SECONDS_FULL if request.full else SECONDS)
+    bars = [
+        at_most("share of a core", found.agent["core_ratio"], CORE_RATIO_MAX),
+        at_most("resident memory, bytes", found.agent["resident_bytes"], RESIDENT_BYTES_MAX),
+        at_most("mean sweep, seconds", found.agent["sweep_mean_seconds"], SWEEP_SECONDS_MAX),
+        at_most("first batch on disk, seconds", found.first_batch_seconds, FIRST_BATCH_SECONDS_MAX),
+    ]
+    figures: dict[str, object] = {f"bare_{name}": value for name, value in found.bare.items()}
+    figures |= {f"agent_{name}": value for name, value in found.agent.items()}
+    figures["agent_to_bare_core_ratio"] = found.agent["core_ratio"] / found.bare["core_ratio"]
+    figures["first_batch_seconds"] = found.first_batch_seconds
+    return BenchResult(
+        figures,
+        bars,
+        not_shown=[
+            "what a real driver's calls take: the stand-in answers from memory, a driver makes system calls",
+            "sending to a server: batches go to the spool alone",
+            "the Kubernetes extra, which adds its client to the memory",
+        ],
+    )
+
+
+BENCHMARK = Benchmark(
+    name="agent",
+    description="What the agent takes of a node with eight cards at 1 s, against the bare loop of the binding.",
+    run=run,
+    needs_sources=False,
+)
