@@ -1,7 +1,7 @@
 """How a node names the attempt that it sees, before anybody with the whole history has given it its key.
 
 A node knows a scheduler's id and a start, but neither the generation of an id that came back nor a database index. So
-it writes a *node key*, and whoever knows the attempts finds the one it means (docs/decisions/0007-node-keys.md)::
+it writes a *node key*, and whoever knows the attempts finds the one it means (docs/decisions/0006-keys-of-nodes.md)::
 
     cluster/@slurm:77:1700000000         job 77 (JobIDRaw), allocated at about that second
     cluster/@sluid:s5K1KKYAYG5D00:       a Slurm job whose number is not known yet
