@@ -138,7 +138,7 @@ class Agent:
         readers = {opened.source.name: opened.reader for opened in self._open}
         found = sweep(self._driver, readers, self.health, self._say_once)
         self.on_readings(moment, found)
-        self.attribution.see({pid for readings in found.values() for one in readings for pid in one.pids or ()})
+        self.attribution.see(moment.wall, (one for readings in found.values() for one in readings))
         rows = [row for opened in self._open for row in opened.aggregator.add(moment, found[opened.source.name])]
         back = self._driver.reprobe()
         changed = back or any(device.lost for device in self._driver.devices)

@@ -6,6 +6,7 @@ its ``share_ratio``: what is additive (time, energy) is that share of the value,
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from collector.device_ids import NodeDevice
 from collector.job_source import JobReader
-from collector.owners import PROCESS, Owner, Owners, Use
+from collector.owners import KERNEL, PROCESS, Owner, Owners, Use
 from collector.processes import ProcessTable
 from warehouse.contract import wire
 from warehouse.contract.errors import TrueloadError
@@ -22,10 +23,15 @@ from warehouse.contract.model import Allocation, Record
 if TYPE_CHECKING:
     from collector.aggregate import Row
     from collector.driver import KnownDevice
+    from collector.source import Reading
 
 PROCESSES: Final = "process_count"
 MOST_OBSERVED: Final = 4096
 """Processes whose time on a device is remembered; the oldest are forgotten first."""
+USE_OF_METHOD: Final = {KERNEL: "gpu_bound_seconds", PROCESS: "driver_util_ratio"}
+"""What splits a shared device, best first, by its name in the readings of processes."""
+KEPT_SECONDS: Final = 120.0
+"""Rows are made within seconds of the time that they cover, and a cadence is ten of them."""
 _PCI_LETTERS: Final = 12
 
 
@@ -39,10 +45,7 @@ class TellsJobs(JobReader, Protocol):
 
 
 class Attribution:
-    """Knows the owners on one node. Used from the agent's thread.
-
-    ``uses`` tells, for a device and a stretch, what each process used of it, best method first.
-    """
+    """Knows the owners on one node. Used from the agent's thread."""
 
     def __init__(
         self,
@@ -53,7 +56,6 @@ class Attribution:
         say: Callable[[str], None],
     ) -> None:
         """Ask ``jobs``, look processes up below ``proc_root``, and ``say`` once what the operator should know."""
-        self.uses: Callable[[str, float, float], Sequence[Use]] = lambda _device, _start, _end: ()
         self.owners = Owners(jobs, ProcessTable(proc_root))
         self._jobs = jobs
         self._proc_root = proc_root
@@ -63,10 +65,26 @@ class Attribution:
         self._told: dict[str, Allocation] = {}
         self._observed: dict[str, Allocation] = {}
         self._touched: set[str] = set()
+        self._used: deque[tuple[float, str, str, int, float]] = deque()
 
-    def see(self, pids: Iterable[int]) -> None:
-        """Look up the processes of this moment, while they live."""
-        self.owners.see(pids)
+    def see(self, wall: float, readings: Iterable[Reading]) -> None:
+        """Take the processes of this moment: look them up while they live, and keep what each used of its device."""
+        for reading in readings:
+            self.owners.see({*(reading.pids or ()), *(one.pid for one in reading.processes)})
+            for one in reading.processes:
+                for method, name in USE_OF_METHOD.items():
+                    if name in one.values:
+                        self._used.append((wall, reading.device_uuid, method, one.pid, one.values[name]))
+        while self._used and not wall - KEPT_SECONDS < self._used[0][0] <= wall:
+            self._used.popleft()
+
+    def uses(self, device_uuid: str, start_at: float, end_at: float) -> list[Use]:
+        """Give what each process used of a device within a stretch, best method first."""
+        sums: dict[str, dict[int, float]] = {method: {} for method in USE_OF_METHOD}
+        for wall, device, method, pid, amount in self._used:
+            if device == device_uuid and start_at < wall <= end_at:
+                sums[method][pid] = sums[method].get(pid, 0.0) + amount
+        return [Use(method, by_pid) for method, by_pid in sums.items()]
 
     def refresh(self, devices: Sequence[KnownDevice]) -> list[Record]:
         """Ask who holds what now; give the allocations and jobs that are new, or have ended, since the last time."""
@@ -97,9 +115,9 @@ class Attribution:
         owned: list[tuple[Row, Owner, float | None]] = []
         for row in rows:
             pids = seen[row.device_uuid]
-            owners = self.owners.of_device(
-                row.device_uuid, row.start_at, row.end_at, pids, self.uses(row.device_uuid, row.start_at, row.end_at)
-            )
+            shared = self.owners.is_shared(row.device_uuid)
+            uses = self.uses(row.device_uuid, row.start_at, row.end_at) if shared else ()
+            owners = self.owners.of_device(row.device_uuid, row.start_at, row.end_at, pids, uses)
             owned += [(row, owner, self._count(row, owner, pids, len(owners))) for owner in owners]
         self._warn_of_unmapped(any(seen.values()))
         self._observe(owned)

@@ -125,6 +125,10 @@ class Owners:
             return (DISPUTED,)
         return (Owner(holding[0].attempt_key, 1.0 if holding[0].is_shared else holding[0].share_ratio, SCHEDULER),)
 
+    def is_shared(self, device_uuid: str) -> bool:
+        """Say whether several may hold a device at the same time."""
+        return any(held.is_shared and held.device_uuid == device_uuid for held in self.holdings)
+
     def mapped_jobs(self) -> tuple[int, int]:
         """Give how many of the attempts that hold devices now had a process that was found to be theirs."""
         holding = {held.attempt_key for held in self.holdings if held.end_at is None}

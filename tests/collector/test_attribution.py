@@ -18,6 +18,7 @@ from collector.job_source import Claim, Holding, Witness
 from collector.jobs.process import Processes
 from collector.owners import MPS_NAME, Owner, Owners, Use
 from collector.processes import ProcessTable
+from collector.source import ProcessReading, Reading
 from tests.collector.conftest import rows_of
 from tests.collector.proctree import ProcTree
 from warehouse.contract import wire
@@ -56,6 +57,15 @@ def attribution(jobs: Jobs | Processes | None, tree: ProcTree, said: list[str] |
     return Attribution(jobs, tree.root, "c", "n1", heard.append)
 
 
+def use(one: Attribution, **by_name: dict[int, float]) -> None:
+    """Let every process be read once, at second 5."""
+    pids = {pid for amounts in by_name.values() for pid in amounts}
+    processes = [
+        ProcessReading(pid, {name: amounts[pid] for name, amounts in by_name.items() if pid in amounts}) for pid in pids
+    ]
+    one.see(5.0, [Reading("GPU-aaa", {}, None, tuple(processes)), Reading("GPU-bbb", {}, None, tuple(processes))])
+
+
 def row(device: str, pids: set[int], **columns: float) -> Row:
     return Row(device, "nvml", 0.0, 10.0, columns, frozenset(pids))
 
@@ -89,11 +99,10 @@ def test_u01_a_sliced_card_is_split_by_kernel_time_before_process_utilization(tr
     for pid, uid in ((11, POD_A), (12, POD_A), (21, POD_B)):
         tree.add(pid, cgroup=pod_group(uid))
     one = attribution(Jobs(sharers(POD_A, POD_B, "idle")), tree)
-    by_process = Use("process", {11: 10.0, 21: 30.0})
-    one.uses = lambda *_: [Use("kernel", {}), by_process]
+    use(one, driver_util_ratio={11: 0.1, 21: 0.3})
     shares = {row["attempt_key"]: row["share_ratio"] for row in told(one, row("GPU-aaa", {11, 12, 21}))}
-    assert shares == {POD_A: 0.25, POD_B: 0.75, "idle": 0.0}
-    one.uses = lambda *_: [Use("kernel", {11: 1.0, 12: 2.0, 21: 1.0}), by_process]
+    assert shares == pytest.approx({POD_A: 0.25, POD_B: 0.75, "idle": 0.0})
+    use(one, gpu_bound_seconds={11: 1.0, 12: 2.0, 21: 1.0})
     rows = told(one, row("GPU-aaa", {11, 12, 21}, process_count=3.0))
     assert {row["attempt_key"]: row["share_ratio"] for row in rows} == {POD_A: 0.75, POD_B: 0.25, "idle": 0.0}
     assert {row["attribution"] for row in rows} == {"kernel"}
@@ -104,7 +113,7 @@ def test_what_an_unknown_process_used_of_a_shared_card_stays_nobodys(tree: ProcT
     tree.add(11, cgroup=pod_group(POD_A))
     tree.add(31)
     one = attribution(Jobs(sharers(POD_A, POD_B)), tree)
-    one.uses = lambda *_: [Use("process", {11: 50.0, 31: 50.0})]
+    use(one, driver_util_ratio={11: 0.5, 31: 0.5})
     rows = told(one, row("GPU-aaa", {11, 31}))
     assert {row["attempt_key"]: row["share_ratio"] for row in rows} == {POD_A: 0.5, POD_B: 0.0, None: 0.5}
 
@@ -160,7 +169,7 @@ def test_u06_clients_of_mps_have_two_owners_and_the_server_none(tree: ProcTree) 
     tree.add(1001, cgroup=pod_group(POD_A))
     tree.add(1002, cgroup=pod_group(POD_B))
     one = attribution(Jobs(sharers(POD_A, POD_B)), tree)
-    one.uses = lambda *_: [Use("process", {1000: 90.0, 1001: 5.0, 1002: 5.0})]
+    use(one, driver_util_ratio={1000: 0.9, 1001: 0.05, 1002: 0.05})
     rows = told(one, row("GPU-aaa", {1000, 1001, 1002}))
     assert {row["attempt_key"]: row["share_ratio"] for row in rows} == {POD_A: 0.5, POD_B: 0.5}
     alone = attribution(Jobs([Holding(POD_A, "GPU-aaa", -5.0, None)]), tree)
@@ -202,7 +211,7 @@ def test_a_process_of_another_job_makes_a_held_device_ambiguous(tree: ProcTree) 
 def test_a_process_that_ended_before_its_row_is_made_is_still_known(tree: ProcTree) -> None:
     tree.add(7, cgroup=pod_group(POD_A))
     one = attribution(Jobs(), tree)
-    one.see({7})
+    one.see(1.0, [Reading("GPU-aaa", {}, (7,))])
     tree.remove(7)
     assert [row["attempt_key"] for row in told(one, row("GPU-aaa", {7}))] == [POD_A]
 
