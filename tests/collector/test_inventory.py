@@ -1,0 +1,76 @@
+"""What the node has, as intervals: cards that change their place, are lost, or are replaced."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from collector.driver import Driver, KnownDevice
+from collector.inventory import Inventory
+from warehouse.contract.model import Device, Event, Node
+
+
+def driver_of(*cards: tuple[str, int, str]) -> Driver:
+    made = Driver()
+    made.driver_version = "570.1"
+    made.devices = tuple(KnownDevice(uuid, index, None, "H100", 80, bus) for uuid, index, bus in cards)
+    return made
+
+
+def devices(records: list[Any]) -> list[tuple[str, float, float | None, str, int | None]]:
+    return [
+        (it.device_uuid, it.since_at, it.until_at, it.state, it.device_index)
+        for it in records
+        if isinstance(it, Device)
+    ]
+
+
+def events(records: list[Any]) -> list[tuple[str, str | None, str | None]]:
+    return [(it.kind, it.device_uuid, it.detail) for it in records if isinstance(it, Event)]
+
+
+def test_u15_cards_that_change_places_and_one_that_is_replaced(tmp_path: Path) -> None:
+    def on_a_day(at: float, *cards: tuple[str, int, str]) -> list[Any]:
+        return Inventory(tmp_path / "inventory.json", "c", "n").update(driver_of(*cards), at)
+
+    assert devices(on_a_day(1.0, ("GPU-a", 0, "1A"), ("GPU-b", 1, "1B"))) == [
+        ("GPU-a", 1.0, None, "up", 0),
+        ("GPU-b", 1.0, None, "up", 1),
+    ]
+    swapped = on_a_day(2.0, ("GPU-b", 0, "1A"), ("GPU-a", 1, "1B"))
+    assert devices(swapped) == [
+        ("GPU-b", 1.0, 2.0, "up", 1),
+        ("GPU-b", 2.0, None, "up", 0),
+        ("GPU-a", 1.0, 2.0, "up", 0),
+        ("GPU-a", 2.0, None, "up", 1),
+    ]
+    replaced = on_a_day(3.0, ("GPU-c", 0, "1A"), ("GPU-a", 1, "1B"))
+    assert devices(replaced) == [("GPU-b", 2.0, 3.0, "up", 0), ("GPU-c", 3.0, None, "up", 0)]
+    assert events(replaced) == [("device_replaced", "GPU-b", "1A")]
+    assert on_a_day(4.0, ("GPU-c", 0, "1A"), ("GPU-a", 1, "1B")) == []
+
+
+def test_u11_a_lost_card_is_told_with_its_last_xid(tmp_path: Path) -> None:
+    inventory, driver = Inventory(tmp_path / "inventory.json", "c", "n"), driver_of(("GPU-a", 0, "1A"))
+    inventory.update(driver, 1.0)
+    driver.devices[0].lost = True
+    driver.last_xid["GPU-a"] = "79"
+    told = inventory.update(driver, 2.0)
+    assert devices(told) == [("GPU-a", 1.0, 2.0, "up", 0), ("GPU-a", 2.0, None, "lost", 0)]
+    assert events(told) == [("device_lost", "GPU-a", "last Xid 79")]
+
+
+def test_u12_another_driver_is_told(tmp_path: Path) -> None:
+    inventory, driver = Inventory(tmp_path / "inventory.json", "c", "n"), driver_of(("GPU-a", 0, "1A"))
+    inventory.update(driver, 1.0)
+    driver.driver_version = "575.2"
+    assert events(inventory.update(driver, 2.0)) == [("driver_changed", None, "570.1 to 575.2")]
+
+
+def test_mig_instances_are_no_cards_of_the_node(tmp_path: Path) -> None:
+    driver = driver_of(("GPU-a", 0, "1A"))
+    instance = KnownDevice("MIG-b", 0, None, None, None, "1A", parent_uuid="GPU-a", gpu_instance_id=7)
+    driver.devices = (*driver.devices, instance)
+    told = Inventory(tmp_path / "inventory.json", "c", "n").update(driver, 1.0)
+    assert [name for name, *_ in devices(told)] == ["GPU-a"]
+    assert next(it.gpu_count for it in told if isinstance(it, Node)) == 1
