@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from warehouse.contract.settings import Settings
 
 LOG = logging.getLogger("trueload.agent")
+NODE_TOKEN_FILE: Final = "node.token"  # noqa: S105 - the name of a file
+"""Where an agent that enrols keeps its own token, beside its batches, unless a setting says otherwise."""
+
 FIRST_PATIENCE_SECONDS: Final = 10.0
 """How long a single look waits for a device: nobody else is kept waiting by it."""
 
@@ -54,7 +57,7 @@ def run_agent(settings: Settings, stop: threading.Event) -> None:
             interval_seconds=settings[names.INTERVAL_SECONDS], history_seconds=settings[names.DETAIL_SECONDS]
         )
         shipper = None
-        if settings[names.TOKEN_FILE]:
+        if settings[names.TOKEN_FILE] or settings[names.JOIN_TOKEN_FILE]:
             shipper = Shipper(spool, endpoint(settings), lambda ask: recent.series(ask.device_uuid, ask.since_at))
         if shipper is None:
             LOG.warning("%s is not set: batches are spooled in %s and not sent", names.TOKEN_FILE.name, folder)
@@ -126,7 +129,7 @@ def endpoint(settings: Settings) -> Endpoint:
     """Give where batches go."""
     return Endpoint(
         url=settings[names.SERVER_URL],
-        token_file=Path(settings[names.TOKEN_FILE]),
+        token_file=Path(settings[names.TOKEN_FILE] or Path(settings[names.SPOOL_DIR]) / NODE_TOKEN_FILE),
         timeout_seconds=settings[names.POST_TIMEOUT_SECONDS],
         longest_wait_seconds=settings[names.LONGEST_WAIT_SECONDS],
         trust=Trust(*(_path(settings[n]) for n in (names.TLS_CA_FILE, names.TLS_CERTIFICATE_FILE, names.TLS_KEY_FILE))),

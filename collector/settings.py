@@ -9,7 +9,11 @@ from warehouse.contract.settings import AnySetting, Setting
 NODE = Setting("agent", "node", "", "name", "Empty: the host's own name, which is what schedulers use.")
 CLUSTER = Setting("agent", "cluster", "cluster", "name", "The cluster that the node belongs to.")
 SOURCES = Setting(
-    "agent", "sources", ("nvml", "gpm"), "names", "What every driver can tell, and what Hopper and later add to it."
+    "agent",
+    "sources",
+    ("nvml", "gpm", "kernels"),
+    "names",
+    "What every driver can tell, what Hopper and later add to it, and what traced processes tell of themselves.",
 )
 JOB_SOURCE = Setting("agent", "job_source", "", "name", "Empty: nobody is asked whose a device is.")
 PROC_ROOT = Setting("agent", "proc_root", "/proc", "path", "Where every Linux has it; a container may have another.")
@@ -124,7 +128,8 @@ JOIN_TOKEN_FILE = Setting(
     "join_token_file",
     "",
     "path",
-    "Set: the agent enrols with the join secret in this file, and agent.token_file is where it keeps its own token.",
+    "Set: the agent enrols with the join secret in this file, and keeps its own token in agent.token_file, by default "
+    "in the spool.",
 )
 TOKEN_MAX_AGE_SECONDS = Setting(
     "agent",
