@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from warehouse.store import Store, Transaction
 
 LONGEST_NAME = 1000
+KEYS_FILE = "purged_keys.parquet"
 OWN_TABLES = ("purged_key", "tombstone")
 OUT_OF_REACH = (
     "what agents still hold: it is refused when it arrives",
@@ -98,6 +99,7 @@ def catch_up(store: Store, *, files_at_once: bool = False) -> Counter[str]:
     """Enter tombstones that lie beside the database and finish what a crash or late rows left to do; gives counts."""
     with store.housekeeping:
         known = tombstones.read_file(store.data / tombstones.FILE)
+        _take_keys(store)
         hot = _delete_hot(store, known) if known else Counter[str]()
         return hot + sweep(store, files_at_once=files_at_once)
 
@@ -111,6 +113,7 @@ def sweep(store: Store, *, files_at_once: bool = False) -> Counter[str]:
         deleted += _delete_named(transaction, dry_run=False)
     for day in lake.sealed_days(store):
         deleted[day.table] += _rewrite(store, day)
+    _leave_keys(store)
     lake.publish(store, store.data)
     if files_at_once:
         lake.tidy(store, store.data, 0.0)
@@ -119,6 +122,24 @@ def sweep(store: Store, *, files_at_once: bool = False) -> Counter[str]:
     with store.cursor() as cursor:
         cursor.execute("CHECKPOINT")
     return deleted
+
+
+def _leave_keys(store: Store) -> None:
+    """Write the forbidden keys beside the database, for the day on which it is lost."""
+    fresh = store.data / f"{KEYS_FILE}.tmp"
+    with store.cursor() as cursor:
+        cursor.execute(f"COPY (SELECT * FROM purged_key ORDER BY ALL) TO {layout.quoted(fresh)} (FORMAT parquet)")
+    lake.make_durable(fresh)
+    fresh.replace(store.data / KEYS_FILE)
+    lake.make_durable(store.data)
+
+
+def _take_keys(store: Store) -> None:
+    """Read them again where the database has none."""
+    file = store.data / KEYS_FILE
+    if file.exists() and not store.read("SELECT 1 FROM purged_key LIMIT 1").num_rows:
+        with store.transaction() as transaction:
+            transaction.execute(f"INSERT INTO purged_key SELECT kind, key_hash FROM {layout.read(file)}")
 
 
 class _Rehearsed(Exception):  # noqa: N818 - no error: it ends a transaction that was only to count

@@ -19,7 +19,7 @@ KEPT = ("job", "attempt", "device_sample", "batch_ledger", "import_ledger", "ker
 def lay_down(fixture: Path, data: Path) -> dict[str, list[Any]]:
     """Make the store of a fixture; gives the rows of its tables."""
     data.mkdir()
-    config = {"storage_compatibility_version": FILE_FORMAT}
+    config: dict[str, Any] = {"storage_compatibility_version": FILE_FORMAT}
     with duckdb.connect(str(data / FILE_NAME), config=config) as connection:
         connection.execute(fixture.read_text(encoding="utf-8"))
         there = {name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}

@@ -180,6 +180,19 @@ def test_a_backup_restored_beside_the_tombstones_of_the_old_store_brings_nothing
     restored.close()
 
 
+def test_after_the_loss_of_the_database_batches_that_are_sent_again_bring_nothing_back(tmp_path: Path) -> None:
+    store = fill(tmp_path)
+    purge.purge(store, ALICE)
+    store.close()
+    (tmp_path / "hot.duckdb").unlink()
+    again = open_store(tmp_path, create=True)
+    lake.restore(again, tmp_path)
+    purge.catch_up(again)
+    batches.commit(again, [batch(1, samples())])
+    assert set(store_samples(again)) == {None, "c/2#0:1"}
+    again.close()
+
+
 class Crash(BaseException):
     """The process is gone."""
 
