@@ -65,24 +65,22 @@ def agent(seconds: float) -> dict[str, float]:
 
         settings = staticmethod(load_settings)
 
-    marks: dict[str, float] = {}
+    marks: list[tuple[float, float, int]] = []
 
     def mark(_number: int, _frame: object) -> None:
-        marks["cpu"], marks["at"] = time.process_time(), time.monotonic()
-        signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
-        signal.setitimer(signal.ITIMER_REAL, seconds)
-        marks["rounds"] = len(sweeps)
+        marks.append((time.process_time(), time.monotonic(), len(sweeps)))
+        if len(marks) == 1:
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+        else:
+            os.kill(os.getpid(), signal.SIGTERM)
 
     signal.signal(signal.SIGALRM, mark)
     signal.setitimer(signal.ITIMER_REAL, COUNTED_AFTER_SECONDS)
-    ended: dict[str, float] = {}
-    try:
-        agent_command.main(["run"], obj=Root(), standalone_mode=False)
-    finally:
-        ended["cpu"], ended["at"] = time.process_time(), time.monotonic()
-    counted = sweeps[int(marks["rounds"]) :]
+    agent_command.main(["run"], obj=Root(), standalone_mode=False)
+    (cpu, at, first), (cpu_then, then, last) = marks
+    counted = sweeps[first:last]
     return {
-        "core_ratio": (ended["cpu"] - marks["cpu"]) / (ended["at"] - marks["at"]),
+        "core_ratio": (cpu_then - cpu) / (then - at),
         "resident_bytes": _peak_bytes(),
         "sweep_mean_seconds": sum(counted) / len(counted),
         "sweep_slowest_seconds": max(counted),

@@ -10,6 +10,7 @@ struct nvml_event_set {
     uint64_t looked_at_microseconds; /* the write of the state that nothing more can come of */
 };
 
+enum { poll_milliseconds = 50 }; /* a driver wakes its caller; looking more often would cost what nothing real does */
 static const unsigned long long supported_kinds = 0x1 | 0x2 | 0x8; /* corrected ECC, uncorrected ECC, Xid */
 
 EXPORT nvml_status nvmlEventSetCreate(nvml_event_set_handle *set)
@@ -73,7 +74,7 @@ static int next_event(nvml_event_set_handle set, nvml_event_data *data)
 EXPORT nvml_status nvmlEventSetWait_v2(nvml_event_set_handle set, nvml_event_data *data, unsigned timeout_milliseconds)
 {
     REQUIRE(set && data);
-    for (unsigned waited = 0;; waited += 10) {
+    for (unsigned waited = 0;; waited += poll_milliseconds) {
         struct standin_node node;
         nvml_status status = standin_read_node(&node);
         if (status != NVML_SUCCESS)
@@ -85,6 +86,6 @@ EXPORT nvml_status nvmlEventSetWait_v2(nvml_event_set_handle set, nvml_event_dat
         }
         if (waited >= timeout_milliseconds)
             return NVML_TIMEOUT;
-        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = poll_milliseconds * 1000000}, NULL);
     }
 }
