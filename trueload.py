@@ -44,7 +44,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("collector.commands", "Parts of the demo cluster, as `trueload up --demo` starts them."),
     "bench": ("analysis.commands", "The benchmarks."),
     "settings": ("warehouse.commands", "Every setting with its value and origin."),
-    "schema": ("warehouse.commands", "Tables and columns of the store."),
+    "schema": ("warehouse.schema_commands", "Tables and columns of the store."),
 }
 """Every command with the module that holds it (as ``<name>_command``) and its line in the help."""
 

@@ -17,6 +17,7 @@ import duckdb
 
 from warehouse import agent_desk, lake, layout, purge, tombstones
 from warehouse.contract.errors import StoreError
+from warehouse.contract.model import RECORDS
 from warehouse.contract.units import iso
 from warehouse.recovery import COUNTER_FILE
 from warehouse.store import FILE_FORMAT, FILE_NAME, open_store
@@ -29,6 +30,13 @@ if TYPE_CHECKING:
 
 NOTE = "backup.json"
 ALIAS = "trueload_backup"
+
+
+UNIQUE = {name: kind.KEY for name, kind in RECORDS.items()} | {
+    "batch_ledger": ("agent", "boot_id", "sequence", "part"),
+    "import_ledger": ("format", "record_key", "content_hash"),
+}
+"""Tables in which a key occurs once, and the key."""
 
 
 def write_backup(store: Store, target: Path) -> Document:
@@ -103,6 +111,8 @@ def verify(store: Store) -> Document:
     with store.housekeeping:
         for table in _tables(store):
             check(f"table {table}", "readable", _readable(store, f'SELECT count(COLUMNS(*)) FROM "{table}"'))
+        for table, key in UNIQUE.items():
+            check(f"table {table}, each key once", 0, _repeated(store, table, key))
         days = lake.sealed_days(store)
         for day in days:
             file = day.folder(store.data) / layout.PART
@@ -173,6 +183,12 @@ def _link_lake(data: Path, target: Path) -> int:
     if manifest.exists():
         lake.replace_durably(target / layout.FOLDER / layout.MANIFEST, manifest.read_text(encoding="utf-8"))
     return count
+
+
+def _repeated(store: Store, table: str, key: tuple[str, ...]) -> int:
+    columns = ", ".join(f'"{column}"' for column in key)
+    query = f'SELECT count(*) AS n FROM (SELECT 1 FROM "{table}" GROUP BY {columns} HAVING count(*) > 1)'
+    return int(store.read(query).to_pylist()[0]["n"])
 
 
 def _tables(store: Store) -> list[str]:

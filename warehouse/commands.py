@@ -1,4 +1,4 @@
-"""Commands of the warehouse: ``import``, ``serve``, ``settings``, ``schema``."""
+"""Commands of the warehouse: ``import``, ``serve``, ``settings``."""
 
 from __future__ import annotations
 
@@ -188,22 +188,3 @@ def _as_document(settings: Settings, setting: AnySetting) -> dict[str, object]:
 
 def _shown(value: object) -> str:
     return ", ".join(value) if isinstance(value, tuple) else str(value)
-
-
-@click.command("schema")
-@json_option
-def schema_command(*, as_json: bool) -> None:
-    """Print the tables and columns that travel and are stored, with their types."""
-    from warehouse.arrow import COLUMN_TYPES
-
-    tables = {
-        name: {column: f"{kind}{' required' if required else ''}" for column, (kind, required) in types.items()}
-        for name, types in COLUMN_TYPES.items()
-    }
-    if as_json:
-        click.echo(json.dumps({"tables": tables}, indent=2))
-        return
-    for name, columns in tables.items():
-        click.echo(name)
-        for column, kind in columns.items():
-            click.echo(f"    {column:32} {kind}")

@@ -146,3 +146,11 @@ def test_the_commands_work_through_a_running_server_and_without_one(tmp_path: Pa
     assert far["rows"] == near["rows"]
     assert run("restore", "--from", str(tmp_path / "far"), "--data", str(tmp_path / "again"))["ok"]
     assert run("verify", "--data", str(tmp_path / "again"))["ok"]
+
+
+def test_verify_finds_a_job_that_is_there_twice(store: Store) -> None:
+    with store.transaction() as transaction:
+        twice = "INSERT INTO job (job_key, cluster, scheduler_job_id, source) VALUES ('c/77#0', 'c', '77', 's')"
+        transaction.execute(twice)
+        transaction.execute(twice)
+    assert wrong(backup.verify(store)) == ["table job, each key once"]
