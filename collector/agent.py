@@ -19,13 +19,14 @@ from collector import settings as names
 from collector.aggregate import Aggregator, Moment, Row
 from collector.attribution import Attribution
 from collector.driver import Driver, DriverGoneError
+from collector.owners import KERNEL, Use
 from collector.registry import sources
-from collector.source import DeviceReader, Reader, Source, SourceContext
+from collector.source import DeviceReader, LateReader, Reader, Source, SourceContext
 from collector.sweep import SourceHealth, sweep
 from collector.watch import EventWatch
 from warehouse.contract import wire
 from warehouse.contract.errors import BadUseError
-from warehouse.contract.model import Event, Record
+from warehouse.contract.model import Event, ProcessSample, Record
 
 if TYPE_CHECKING:
     from collector.inventory import Inventory
@@ -79,6 +80,7 @@ class Agent:
             jobs, Path(settings[names.PROC_ROOT]), settings[names.CLUSTER], node_name(settings), self._say_once
         )
         """Who holds what, and whose each process is."""
+        self.attribution.settled_uses = self._uses
         self._open: list[OpenSource] = []
         self._watch: EventWatch | None = None
         self.on_readings: Callable[[Moment, Mapping[str, Sequence[Reading]]], None] = lambda _moment, _found: None
@@ -140,10 +142,25 @@ class Agent:
         self.on_readings(moment, found)
         self.attribution.see(moment.wall, (one for readings in found.values() for one in readings))
         rows = [row for opened in self._open for row in opened.aggregator.add(moment, found[opened.source.name])]
+        late = [
+            one.reader.settled(moment, found, self._owner) for one in self._open if isinstance(one.reader, LateReader)
+        ]
+        rows += [row for one in late for row in one.rows]
         back = self._driver.reprobe()
         changed = back or any(device.lost for device in self._driver.devices)
         records = self._inventory.update(self._driver, moment.wall) if changed else []
-        self._keep(rows, [*records, *self._events()])
+        self._keep(rows, [*records, *self._events(), *(record for one in late for record in one.records)])
+
+    def _owner(self, pid: int) -> str | None:
+        """Name the attempt that a process belongs to."""
+        owner = self.attribution.owners.of_pid(pid)
+        return None if owner is None else owner.attempt_key
+
+    def _uses(self, device_uuid: str, start_at: float, end_at: float) -> list[Use]:
+        """Tell what each process used of a device, as far as its own kernels say."""
+        late = (one.reader for one in self._open if isinstance(one.reader, LateReader))
+        found = (reader.uses(device_uuid, start_at, end_at) for reader in late)
+        return [Use(KERNEL, by_pid) for by_pid in found if by_pid]
 
     def _events(self) -> list[Event]:
         """Take what happened on the devices since the last round."""
@@ -177,7 +194,7 @@ class Agent:
         self.health.setdefault(source.name, SourceHealth())
         return OpenSource(source, reader, aggregator)
 
-    def _keep(self, rows: list[Row], records: list[Record]) -> None:
+    def _keep(self, rows: list[Row], records: Sequence[Record | ProcessSample]) -> None:
         samples = None
         if rows:
             news = self.attribution.refresh(self._driver.devices)

@@ -66,6 +66,8 @@ class Attribution:
         self._observed: dict[str, Allocation] = {}
         self._touched: set[str] = set()
         self._used: deque[tuple[float, str, str, int, float]] = deque()
+        self.settled_uses: Callable[[str, float, float], list[Use]] = lambda _device, _start, _end: []
+        """What is known of uses by sources that learn of them later; better than what was read at the moment."""
 
     def see(self, wall: float, readings: Iterable[Reading]) -> None:
         """Take the processes of this moment: look them up while they live, and keep what each used of its device."""
@@ -84,7 +86,8 @@ class Attribution:
         for wall, device, method, pid, amount in self._used:
             if device == device_uuid and start_at < wall <= end_at:
                 sums[method][pid] = sums[method].get(pid, 0.0) + amount
-        return [Use(method, by_pid) for method, by_pid in sums.items()]
+        settled = self.settled_uses(device_uuid, start_at, end_at)
+        return [*settled, *(Use(method, by_pid) for method, by_pid in sums.items())]
 
     def refresh(self, devices: Sequence[KnownDevice]) -> list[Record]:
         """Ask who holds what now; give the allocations and jobs that are new, or have ended, since the last time."""

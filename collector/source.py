@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from collector.aggregate import Moment, Row
     from collector.driver import Driver, KnownDevice
+    from warehouse.contract.model import ProcessSample, Record
     from warehouse.contract.settings import AnySetting, Settings
 
 
@@ -78,6 +80,35 @@ class DeviceReader(Protocol):
 
     def close(self) -> None:
         """Give back what was opened, except of devices with a call that is still out."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Rows and records of a time that lies some seconds back."""
+
+    rows: Sequence[Row]
+    records: Sequence[Record | ProcessSample]
+
+
+@runtime_checkable
+class LateReader(Reader, Protocol):
+    """An open source that learns of a second only some seconds later, and so makes its rows by itself.
+
+    ``read`` works on the source's own lane and gives nothing; ``settled`` is called after each round by the agent.
+    """
+
+    def settled(
+        self, moment: Moment, found: Mapping[str, Sequence[Reading]], owner_of: Callable[[int], str | None]
+    ) -> Settled:
+        """Take what all sources read in this round, and give what has become certain.
+
+        ``owner_of`` names the attempt that a process belongs to.
+        """
+        ...
+
+    def uses(self, device_uuid: str, start_at: float, end_at: float) -> Mapping[int, float]:
+        """Give the seconds by process that it used of a device within a stretch that was just settled."""
         ...
 
 

@@ -1,0 +1,169 @@
+"""One traced process as the agent reads it: the seconds that have become final since it was last looked at."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from collector.tracer import layout
+from collector.tracer.find import Refused
+
+SECOND: Final = 10**9
+ATTEMPTS: Final = 6
+"""Tries to copy a piece while the writer writes: 3 ms in all, a hundred times what a write takes."""
+
+AHEAD_SECONDS: Final = 2
+"""How far ahead of our own clock a time may be; what is closed lies behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """What a process did on one device within one second. ``slots`` are absent where it did nothing."""
+
+    bound_seconds: float = 0.0
+    copy_seconds: float = 0.0
+    busy_seconds: float = 0.0
+    kernel_seconds: float = 0.0
+    overhead_idle_seconds: float = 0.0
+    late_seconds: float = 0.0
+    kernels: int = 0
+    launches: int = 0
+    gaps: int = 0
+    slots: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TracedSecond:
+    """One final second of a process, on the host's monotonic clock; ``devices`` by UUID without its prefix.
+
+    ``covered_seconds`` of it are known; 0 with ``lost``. Before it was traced a process ran nothing: its first second
+    is covered whole.
+    """
+
+    second: int
+    covered_seconds: float
+    lost: bool
+    devices: dict[str, Busy]
+
+    def on(self, uuids: Mapping[str, str]) -> TracedSecond:
+        """Give the same with the driver's spelling of UUIDs; a device that the driver does not know is left out."""
+        return replace(self, devices={uuids[name]: busy for name, busy in self.devices.items() if name in uuids})
+
+
+@dataclass(slots=True)
+class TracedProcess:
+    """A process whose memory is mapped. ``clock_shift_seconds`` leads from its monotonic clock to the host's."""
+
+    pid: int
+    key: str
+    memory: memoryview
+    clock_shift_seconds: int = 0
+    header: layout.Header | None = None
+    next_second: int = 0
+    """The first second, by its own clock, that was not told yet."""
+
+    uuids: dict[int, str] = field(default_factory=dict)
+    """Its devices: by ordinal, UUIDs without prefix."""
+
+    def look(self, *, own_pid: int, start_ticks: int, since_second: int, now_second: int) -> list[TracedSecond]:
+        """Read what has become final. ``since_second`` and ``now_second`` are on the host's monotonic clock.
+
+        Raises:
+            Refused: the memory is not what it should be, or is being written without end.
+
+        """
+        header = layout.parse_header(self._piece(layout.HEADER_SPAN))
+        if not layout.is_ours(header):
+            raise Refused(f"has layout version {header.version}" if header.magic == layout.MAGIC else "is not ours")
+        if header.pid != own_pid or header.process_start_ticks not in (0, start_ticks):
+            raise Refused("is of another process")  # one that was just forked shows its parent's
+        closed = header.closed_until_nanoseconds // SECOND
+        if closed + self.clock_shift_seconds > now_second + AHEAD_SECONDS:
+            raise Refused("tells of a time to come")
+        if self.header is None:
+            self.next_second = max(since_second - self.clock_shift_seconds, header.started_at_nanoseconds // SECOND)
+        self.header = header
+        if closed <= self.next_second:
+            return []
+        first = max(self.next_second, closed - layout.SECONDS_MAX + 1)
+        seconds = layout.parse_seconds(self._piece(layout.SECONDS_SPAN))
+        self._find_devices()
+        found = list(self._seconds(range(first, closed), seconds, header))
+        self.next_second = closed
+        return found
+
+    def totals(self) -> dict[str, layout.DeviceTotals]:
+        """Read the totals of its devices since the start.
+
+        Raises:
+            Refused: it is being written without end.
+
+        """
+        return {name: layout.parse_device(self._piece(layout.device_span(place))) for place, name in self.uuids.items()}
+
+    def kernels(self) -> list[layout.Kernel]:
+        """Read the table of kernels since the start.
+
+        Raises:
+            Refused: it is being written without end.
+
+        """
+        used = 0 if self.header is None else self.header.kernels_used
+        return layout.parse_kernels(self._piece(layout.KERNELS_SPAN), used) if used else []
+
+    def _piece(self, span: layout.Span) -> bytes:
+        pieces = layout.read_together(self.memory, [span], ATTEMPTS)
+        if pieces is None:
+            raise Refused("is being written without end")
+        return pieces[0]
+
+    def _find_devices(self) -> None:
+        if len(self.uuids) == layout.DEVICES_MAX:
+            return
+        for ordinal in range(layout.DEVICES_MAX):
+            if ordinal in self.uuids:
+                continue
+            device = layout.parse_device(self._piece(layout.device_span(ordinal)))
+            known = layout.DEVICE_USED | layout.DEVICE_HAS_UUID
+            if device.flags & known == known:
+                self.uuids[ordinal] = str(uuid.UUID(bytes=device.uuid))
+
+    def _seconds(
+        self, wanted: range, seconds: dict[int, layout.Second], header: layout.Header
+    ) -> Iterator[TracedSecond]:
+        begun = header.started_at_nanoseconds // SECOND
+        for second in wanted:
+            told = seconds.get(second)
+            lost = told is None or bool(told.flags & layout.SECOND_LOST)
+            covered = 0.0 if told is None or lost else min(1.0, told.armed_nanoseconds / SECOND)
+            if second == begun and not lost and told is not None and not told.flags & layout.SECOND_PAUSED:
+                covered = 1.0
+            devices = {} if lost else {name: self._busy(place, second) for place, name in self.uuids.items()}
+            yield TracedSecond(second + self.clock_shift_seconds, covered, lost, devices)
+
+    def _busy(self, ordinal: int, second: int) -> Busy:
+        bucket, slots = layout.parse_bucket(self._piece(layout.bucket_span(ordinal, second)))
+        if bucket.second != second:
+            return Busy()
+        times = (
+            bucket.kernel_busy_nanoseconds,
+            bucket.copy_busy_nanoseconds,
+            bucket.any_busy_nanoseconds,
+            bucket.overhead_idle_nanoseconds,
+        )
+        if max(times) > SECOND or bucket.any_busy_nanoseconds < max(times[:2]):
+            raise Refused("tells what cannot be true")
+        return Busy(
+            bound_seconds=bucket.kernel_busy_nanoseconds / SECOND,
+            copy_seconds=bucket.copy_busy_nanoseconds / SECOND,
+            busy_seconds=bucket.any_busy_nanoseconds / SECOND,
+            kernel_seconds=bucket.kernel_sum_nanoseconds / SECOND,
+            overhead_idle_seconds=bucket.overhead_idle_nanoseconds / SECOND,
+            late_seconds=min(bucket.late_nanoseconds / SECOND, 1.0),
+            kernels=bucket.kernels,
+            launches=bucket.launches,
+            gaps=bucket.gaps,
+            slots=slots if bucket.kernel_busy_nanoseconds else (),
+        )

@@ -1,0 +1,152 @@
+"""Which processes are traced: found by what they publish, remembered while they live, and counted where refused."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from collector.processes import ProcessId, ProcessTable
+from collector.tracer.find import Refused, find_memory
+from collector.tracer.process import TracedProcess
+from collector.tracer.profiles import Profile
+
+MPS_NAME: Final = "nvidia-cuda-mps"
+"""What the kernel keeps, of 15 characters, of the name of the MPS server."""
+
+REFUSALS_MAX: Final = 10
+"""Refusals in a row after which a process is given up: it does not mend."""
+
+
+@dataclass(slots=True)
+class Member:
+    """A traced process that is being read."""
+
+    who: ProcessId
+    own_pid: int
+    user_id: int
+    traced: TracedProcess
+    profile: Profile
+    owner: str | None = None
+    refusals: int = 0
+    unknown_before: int = 0
+    profiled_at: float = field(default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """See the settings of the same names."""
+
+    processes: int
+    processes_per_user: int
+    scan_seconds: float
+
+
+class Roster:
+    """The traced processes of one node, found below a root that is usually ``/proc``. Used from one thread."""
+
+    def __init__(self, root: Path, node: str, limits: Limits) -> None:
+        """Look for nothing yet."""
+        self.members: dict[ProcessId, Member] = {}
+        self.refused: Counter[str] = Counter()
+        self.overlapping = False
+        """Whether an MPS server was seen at the last scan."""
+
+        self._root = root
+        self._node = node
+        self._limits = limits
+        self._table = ProcessTable(root)
+        self._given_up: set[ProcessId] = set()
+        self._scan_at = 0.0
+
+    def update(self, named: Iterable[int]) -> None:
+        """Look at the processes that the driver names and, now and then, at all others."""
+        wanted = set(named)
+        if time.monotonic() >= self._scan_at:
+            self._scan_at = time.monotonic() + self._limits.scan_seconds
+            everybody = set(self._pids())
+            self.overlapping = any(self._table.name(pid) == MPS_NAME for pid in everybody)
+            wanted |= everybody
+        known = {who.pid: who for who in self.members}
+        for pid in sorted(wanted):
+            who = self._table.identity(pid)
+            if who is not None and who != known.get(pid) and who not in self._given_up:
+                self._try(who)
+        if len(self._given_up) > 4 * self._limits.processes:
+            self._given_up.clear()
+
+    def gone(self) -> list[Member]:
+        """Give the members whose process has ended; their memory still stands as it was left."""
+        return [member for who, member in self.members.items() if self._table.identity(who.pid) != who]
+
+    def drop(self, member: Member) -> None:
+        """Let a member's memory go."""
+        del self.members[member.who]
+
+    def refuse(self, member: Member, why: str) -> None:
+        """Count a refusal; a process that is refused again and again is given up."""
+        self.refused[why] += 1
+        member.refusals += 1
+        if member.refusals >= REFUSALS_MAX:
+            self._given_up.add(member.who)
+            self.drop(member)
+
+    def _pids(self) -> Iterator[int]:
+        with os.scandir(self._root) as entries:
+            for entry in entries:
+                if entry.name.isdigit():
+                    yield int(entry.name)
+
+    def _try(self, who: ProcessId) -> None:
+        folder = self._root / str(who.pid)
+        try:
+            memory = find_memory(folder)
+        except Refused as refused:
+            self.refused[str(refused)] += 1
+            self._given_up.add(who)
+            return
+        user_id, own_pid = self._table.user_id(who.pid), _own_pid(folder)
+        if memory is None or user_id is None or own_pid is None or self._table.identity(who.pid) != who:
+            return
+        if len(self.members) >= self._limits.processes:
+            self.refused["too many processes"] += 1
+        elif sum(one.user_id == user_id for one in self.members.values()) >= self._limits.processes_per_user:
+            self.refused["too many processes of one user"] += 1
+        else:
+            key = f"{self._node}/{who.pid}/{who.start_ticks}"
+            traced = TracedProcess(who.pid, key, memory, -_clock_ahead_seconds(folder))
+            self.members[who] = Member(who, own_pid, user_id, traced, Profile(key, began_before=False))
+
+
+def _own_pid(folder: Path) -> int | None:
+    """Give a process's number in its own namespace: the last of ``NSpid`` in ``/proc/PID/status``."""
+    for line in _text(folder / "status").splitlines():
+        name, _, numbers = line.partition(":")
+        if name == "NSpid" and numbers.split():
+            return int(numbers.split()[-1])
+    return None
+
+
+def _clock_ahead_seconds(folder: Path) -> int:
+    """Say how far its monotonic clock is ahead of ours, in whole seconds: time_namespaces(7)."""
+    return round(_monotonic_offset(folder) - _monotonic_offset(folder.parent / "self"))
+
+
+def _monotonic_offset(folder: Path) -> float:
+    for line in _text(folder / "timens_offsets").splitlines():
+        fields = line.split()
+        if len(fields) == 3 and fields[0] in ("monotonic", "1"):  # noqa: PLR2004 - name, seconds, nanoseconds
+            return int(fields[1]) + int(fields[2]) / 1e9
+    return 0.0
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open(encoding="utf-8", errors="replace") as opened:
+            return opened.read(65_536)
+    except OSError:
+        return ""
