@@ -171,7 +171,8 @@ def _check_function(part: dict[str, object]) -> None:
     name = part.get("function_name")
     if name is None:
         return
-    if not isinstance(name, str) or name.lower() not in FUNCTIONS or part.get("schema") or part.get("catalog"):
+    home = (part.get("schema") or "main", part.get("catalog") or "system")
+    if not isinstance(name, str) or name.lower() not in FUNCTIONS or home != ("main", "system"):
         raise BadUseError(f"function {str(name)[:100]!r} is not allowed here")
 
 
