@@ -168,6 +168,8 @@ def as_object(body: bytes, origin: str) -> dict[str, object]:
         content = orjson.loads(body)
     except ValueError as cause:
         raise BadInputError(origin, None, f"not JSON ({cause})") from cause
+    if b"\\u0000" in body:
+        raise BadInputError(origin, None, "a text with a NUL cannot be stored")
     if not isinstance(content, dict):
         raise BadInputError(origin, None, "expected an object")
     return content

@@ -172,6 +172,11 @@ def test_sql_over_http_is_off_by_default(tmp_path_factory: pytest.TempPathFactor
     server.stop()
 
 
+@pytest.mark.parametrize("way", ["job?id=%00", "detail?attempt=%00", "waste?by=%00", "jobs?since=%00"])
+def test_a_nul_in_a_question_is_refused_and_breaks_nothing(running: Running, way: str) -> None:
+    assert ask(running, f"/v1/answers/{way}").status == 400
+
+
 @pytest.mark.parametrize("header", ["X-Forwarded-User", "X-Remote-User", "X-Forwarded-Email", "Remote-User"])
 def test_u25_headers_that_anybody_can_set_make_nobody_anybody(running: Running, header: str) -> None:
     answer = urllib3.request("GET", f"{running.url}/v1/me", headers={header: "admin"}, retries=False)

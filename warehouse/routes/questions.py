@@ -51,6 +51,9 @@ def _route(
     async def answer(request: Request, identity: Identity = Depends(as_reader)) -> Response:
         began = time.monotonic()
         asked = dict(request.query_params)
+        for name, value in asked.items():
+            if "\0" in value:
+                raise BadUseError(f"{name[:100]}: a text with a NUL cannot be stored, and so not be found")
 
         def work() -> Document:
             return site.answers[question](site.store.seen_by(identity.viewer), site.settings, asked)
