@@ -6,12 +6,17 @@ import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from warehouse import batches
 from warehouse.batches import Acceptance, check, commit
 from warehouse.committer import Committer
 from warehouse.contract import model, wire
 from warehouse.contract.errors import BadInputError, OverloadedError, StoreError
+from warehouse.contract.metrics import BY_NAME, is_possible
 from warehouse.contract.settings import Settings
 from warehouse.store import Store, open_store
 
@@ -152,3 +157,23 @@ def test_a_failed_commit_is_told_to_every_sender_of_the_group(tmp_path: Path) ->
         for answer in answers:
             with pytest.raises(StoreError):
                 answer.result(timeout=30)
+
+
+@given(
+    st.lists(
+        st.one_of(st.none(), st.floats(width=32), st.sampled_from([0.0, 1.0, -0.5, 1.5, 60.0, 60.5])),
+        min_size=1,
+        max_size=4,
+    ),
+    st.sampled_from(["driver_util_ratio", "gpu_bound_seconds", "power_watts", "temperature_celsius"]),
+)
+@settings(max_examples=60)
+def test_all_columns_at_once_and_one_by_one_agree_on_what_is_possible(values: list[float | None], column: str) -> None:
+    rows = pa.table(
+        {
+            "cadence_seconds": pa.array([60.0] * len(values), pa.float32()),
+            column: pa.array(values, pa.float32()),
+        }
+    )
+    one_by_one = [value is None or is_possible(BY_NAME[column], value, 60.0) for value in values]
+    assert batches._all_possible(rows) == all(one_by_one)
