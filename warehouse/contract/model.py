@@ -222,8 +222,8 @@ class ProcessSample:
     Busy times, counts and lengths speak for the ``covered_seconds`` of the cadence; in ``source_lost_seconds`` of it
     nothing is known. ``late_seconds`` bounds what the busy times may lack. ``kernel_seconds`` is the sum of single
     kernel lengths. ``steps_total`` counts the process's own steps since its start, over all its devices, and
-    ``process_key`` tells processes apart for ever. ``tracing_seconds`` is the time that tracing itself added while the device was
-    idle, with its bounds; None where its cost was never calibrated. The GPU-bound share without it is
+    ``process_key`` tells processes apart for ever. ``tracing_seconds`` is the time that tracing itself added while the
+    device was idle, with its bounds; None where its cost was never calibrated. The GPU-bound share without it is
     ``gpu_bound_seconds / (covered_seconds - tracing_seconds)``.
     """
 
