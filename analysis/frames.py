@@ -40,6 +40,10 @@ class Tables(Protocol):
     def event(self) -> Any: ...  # noqa: D102
     @property
     def device_sample(self) -> Any: ...  # noqa: D102
+    @property
+    def process_sample(self) -> Any: ...  # noqa: D102
+    @property
+    def length_profile(self) -> Any: ...  # noqa: D102
 
 
 def seconds(instant: Any) -> Any:

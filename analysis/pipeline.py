@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from time import time as now
 from typing import TYPE_CHECKING
 
-from analysis import asking, fleet, job, waste, weekly
+from analysis import asking, fleet, job, tracing, waste, weekly
 from analysis.asking import WINDOW_PARAMETERS, Asked
 from analysis.gather import gather_evidence
 from analysis.holdings import known_span, last_held_at
@@ -207,7 +207,8 @@ def _job(question: _Question) -> Document:
         evidence, rung = gather_evidence(study, settings), study.rung
         line = job.timeline(tables, keys, window)
     family = _family_of(question, key)
-    return job.job_document(job.job_facts(tables, key), attempts, evidence, rung, line, family, settings)
+    document = job.job_document(job.job_facts(tables, key), attempts, evidence, rung, line, family, settings)
+    return tracing.added_to(document, tables, keys)
 
 
 def _job_key(tables: Tables, name: str) -> str:

@@ -190,6 +190,7 @@ def job_text(document: Document) -> RenderableType:
         words = [plain(attempt[key]) for key in ("attempt", "state", "start_at", "end_at", "node")]
         table.add_row(*words, *_account(attempt["gpu_seconds"]))
     ladders = [_ladder(attempt) for attempt in _rows(document, "attempts")]
+    ladders += [_tracer(attempt) for attempt in _rows(document, "attempts") if attempt.get("tracer")]
     findings = [Text("· ").append_text(plain(_finding(finding), None)) for finding in _rows(document, "findings")]
     return Group(facts, table, *ladders, *findings)
 
@@ -207,6 +208,33 @@ def _ladder(attempt: Mapping[str, Any]) -> Table:
             value, coverage = percent(reading["value"]), percent(reading["coverage_ratio"])
             table.add_row(name, value, plain(reading["source"]), coverage)
     return table
+
+
+def _tracer(attempt: Mapping[str, Any]) -> Table:
+    """Show what the tracer tells of an attempt; what it does not know is left out."""
+    known = attempt["tracer"]
+    title = f"traced: {known['source']}, covers {percent(known['coverage_ratio'])} of {attempt['attempt']}"
+    table = Table(box=None, show_header=False, title=plain(title), title_justify="left")
+    inflation = attempt["inflation_ratio"]
+    facts = {
+        "driver utilization over the best measure": None if inflation is None else f"{100 * inflation:+.0f} points",
+        "launches per second": known["launches_per_second"],
+        "mean kernel length": _microseconds(known["mean_kernel_seconds"]),
+        "steps": known["steps_total"],
+        "steps per second": known["steps_per_second"],
+    }
+    for name, value in facts.items():
+        if value is not None:
+            table.add_row(name, f"{value:,.4g}" if isinstance(value, float) else plain(value))
+    for gap in known["gap_lengths"]:
+        longest = gap["longest_seconds"]
+        until = "" if longest is None else f" to {_microseconds(longest)}"
+        table.add_row(f"gaps of {_microseconds(gap['shortest_seconds'])}{until}", f"{gap['count']:,}")
+    return table
+
+
+def _microseconds(seconds: float | None) -> str | None:
+    return None if seconds is None else f"{seconds * 1e6:,.4g} µs"
 
 
 def bench_text(document: Document) -> RenderableType:

@@ -7,13 +7,13 @@ A second becomes certain some seconds later; then it goes into the account of it
 from __future__ import annotations
 
 import logging
+import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from collector import settings as names
 from collector.aggregate import Row
 from collector.source import Settled, Source, SourceContext
 from collector.tracer import settings as own
@@ -47,9 +47,11 @@ class KernelsReader:
 
     def __init__(self, context: SourceContext) -> None:
         """Read below the ``/proc`` of the settings."""
+        from collector import settings as names  # which imports this module for its constant
+
         settings = context.settings
         self._driver = context.driver
-        self._place = (settings[names.CLUSTER], settings[names.NODE] or _host())
+        self._place = (settings[names.CLUSTER], settings[names.NODE] or socket.gethostname())
         limits = Limits(settings[own.PROCESSES_MAX], settings[own.PROCESSES_PER_USER_MAX], settings[own.SCAN_SECONDS])
         self._roster = Roster(Path(settings[names.PROC_ROOT]), self._place[1], limits)
         cadence = settings[names.CADENCE_SECONDS]
@@ -84,7 +86,7 @@ class KernelsReader:
         self._close(int(begin))
         for why in self._roster.refused.keys() - self._said:
             self._said.add(why)
-            LOG.warning("a process publishes %s memory that %s; it is not read", NAME, why)
+            LOG.warning("memory that bears the tracer's name %s; it is not read", why)
         return []
 
     def settled(
@@ -257,12 +259,6 @@ def _costs(path: Path) -> Mapping[Setup, Measured]:
     except BadInputError as error:
         LOG.warning("%s; nothing is corrected", error)
         return {}
-
-
-def _host() -> str:
-    import socket
-
-    return socket.gethostname()
 
 
 SOURCE = Source(

@@ -114,7 +114,11 @@ def _from_file(path: Path | None) -> list[tuple[str, object, str]]:
 def _from_environment(environment: Mapping[str, str]) -> list[tuple[str, object, str]]:
     found: list[tuple[str, object, str]] = []
     for variable, value in sorted(environment.items()):
-        if not variable.startswith(PREFIX) or variable in RESERVED or variable.startswith(RESERVED_PREFIXES):
+        if not variable.startswith(PREFIX) or variable in RESERVED:
+            continue
+        if variable.startswith(RESERVED_PREFIXES) and not variable.startswith(
+            tuple(f"{one}_" for one in RESERVED_PREFIXES)
+        ):
             continue
         section, separator, key = variable.removeprefix(PREFIX).lower().partition("__")
         found.append((f"{section}.{key}" if separator else section, value, variable))
