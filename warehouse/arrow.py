@@ -28,7 +28,7 @@ _LATEST = 253_402_300_799.0
 """The last second of the year 9999, the latest instant that every reader of the store can show."""
 
 
-def _record_types(kind: type[model.Record | model.ProcessSample]) -> dict[str, tuple[pa.DataType, bool]]:
+def _record_types(kind: type[model.Record | model.Sample]) -> dict[str, tuple[pa.DataType, bool]]:
     types = {}
     for item in fields(kind):
         text, _, absent = str(item.type).partition(" | ")
@@ -38,7 +38,7 @@ def _record_types(kind: type[model.Record | model.ProcessSample]) -> dict[str, t
 
 COLUMN_TYPES: dict[str, dict[str, tuple[pa.DataType, bool]]] = {
     **{name: _record_types(kind) for name, kind in model.RECORDS.items()},
-    "process_sample": _record_types(model.ProcessSample),
+    **{name: _record_types(kind) for name, kind in model.SAMPLES.items()},
     "device_sample": {
         "cluster": (pa.string(), True),
         "node": (pa.string(), True),

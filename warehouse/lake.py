@@ -33,7 +33,11 @@ if TYPE_CHECKING:
     from warehouse.store import Store, Transaction
 
 LOG = logging.getLogger("trueload.lake")
-ORDER = {"device_sample": "device_uuid, sampled_at, source", "process_sample": "device_uuid, sampled_at, pid"}
+ORDER = {
+    "device_sample": "device_uuid, sampled_at, source",
+    "process_sample": "device_uuid, sampled_at, pid",
+    "host_sample": "node, sampled_at, scope, subject",
+}
 """How rows of a day are sorted: by device, then time, so that one device's history is a few row groups."""
 
 

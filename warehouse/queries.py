@@ -33,12 +33,13 @@ class Tables:
     event: Table
     device_sample: Table
     process_sample: Table
+    host_sample: Table
     fleet: Tables | None = None
     samples_end_at: float | None = None
 
 
 TABLE_NAMES = tuple(item.name for item in fields(Tables) if item.name not in ("fleet", "samples_end_at"))
-SAMPLE_TABLES = ("device_sample", "process_sample")
+SAMPLE_TABLES = ("device_sample", "process_sample", "host_sample")
 """Tables whose rows lie partly in the lake."""
 
 

@@ -63,7 +63,7 @@ def _unit(column: str) -> str | None:
 
 
 def _meaning(table: str) -> str:
-    kind = {**model.RECORDS, "process_sample": model.ProcessSample}.get(table)
+    kind = {**model.RECORDS, **model.SAMPLES}.get(table)
     text = MEANINGS.get(table) if kind is None else inspect.getdoc(kind)
     return (text or "").split("\n\n")[0].replace("\n", " ").replace("``", "")
 

@@ -258,6 +258,53 @@ class ProcessSample:
 
 
 @dataclass(frozen=True, slots=True)
+class HostSample:
+    """What a node, or one job's part of it, used of the host over one cadence.
+
+    ``scope`` is ``node``, ``group`` (a job's control group, with all its processes) or ``tree`` (a process and its
+    descendants); ``subject`` names the group's path or the process, None for the node. Amounts speak for the cadence,
+    bytes of memory, counts and limits for its end. ``memory_resident_bytes`` is memory that cannot be dropped (of a
+    tree: its processes' private pages), ``page_cache_bytes`` file content that can. ``*_stall_seconds`` are the
+    kernel's pressure totals: time in which some task (``io_full_stall_seconds``: every task) waited for it.
+    ``block_delay_seconds`` sums the waits for block devices of the processes that are looked at: of a group those on
+    devices, of a tree all; ``blocked_count`` are those in uninterruptible sleep. Traffic of network file systems is no
+    disk traffic. Network bytes are known where a network namespace belongs to the subject alone.
+    """
+
+    TABLE: ClassVar[str] = "host_sample"
+    KEY: ClassVar[tuple[str, ...]] = ()
+
+    cluster: str
+    node: str
+    scope: str
+    sampled_at: float
+    cadence_seconds: float
+    source: str
+    subject: str | None = None
+    attempt_key: str | None = None
+    cpu_seconds: float | None = None
+    cpu_throttled_seconds: float | None = None
+    cpu_iowait_seconds: float | None = None
+    cpu_limit_count: float | None = None
+    load_count: float | None = None
+    memory_resident_bytes: float | None = None
+    page_cache_bytes: float | None = None
+    memory_available_bytes: float | None = None
+    memory_limit_bytes: float | None = None
+    disk_read_bytes: float | None = None
+    disk_written_bytes: float | None = None
+    network_received_bytes: float | None = None
+    network_transmitted_bytes: float | None = None
+    major_fault_count: int | None = None
+    cpu_stall_seconds: float | None = None
+    memory_stall_seconds: float | None = None
+    io_stall_seconds: float | None = None
+    io_full_stall_seconds: float | None = None
+    block_delay_seconds: float | None = None
+    blocked_count: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class KernelProfile:
     """One kernel in one launch configuration within one hour, as one profile of an attempt saw it.
 
@@ -324,6 +371,11 @@ RECORDS: dict[str, type[Record]] = {
     )
 }
 
+Sample = ProcessSample | HostSample
+"""Rows without a key: each is added once."""
+
+SAMPLES: dict[str, type[Sample]] = {kind.TABLE: kind for kind in (ProcessSample, HostSample)}
+
 SAMPLE_COLUMNS: tuple[str, ...] = (
     "cluster",
     "node",
@@ -339,7 +391,7 @@ SAMPLE_COLUMNS: tuple[str, ...] = (
 comes from one source, and carries its owner (None: nobody known) with the way the owner was found."""
 
 
-def columns(kind: type[Record | ProcessSample]) -> tuple[str, ...]:
+def columns(kind: type[Record | Sample]) -> tuple[str, ...]:
     """Give the column names of a record's table, in order."""
     return tuple(item.name for item in fields(kind))
 

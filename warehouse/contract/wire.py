@@ -30,7 +30,7 @@ Column = Sequence[Value] | Value
 
 TABLE_COLUMNS: dict[str, tuple[str, ...]] = {
     **{name: model.columns(kind) for name, kind in model.RECORDS.items()},
-    "process_sample": model.columns(model.ProcessSample),
+    **{name: model.columns(kind) for name, kind in model.SAMPLES.items()},
     "device_sample": (*model.SAMPLE_COLUMNS, *METRIC_COLUMNS),
     LEDGER_ONLY: ("record_key", "content_hash"),
 }
@@ -58,9 +58,9 @@ class Batch:
     version: int = field(default=VERSION)
 
 
-def from_records(records: Iterable[model.Record | model.ProcessSample]) -> dict[str, Table]:
+def from_records(records: Iterable[model.Record | model.Sample]) -> dict[str, Table]:
     """Turn records into tables, one per kind, rows in the given order."""
-    by_kind: dict[type[model.Record | model.ProcessSample], list[model.Record | model.ProcessSample]] = {}
+    by_kind: dict[type[model.Record | model.Sample], list[model.Record | model.Sample]] = {}
     for record in records:
         by_kind.setdefault(type(record), []).append(record)
     return {kind.TABLE: _turned(model.columns(kind), rows) for kind, rows in by_kind.items()}

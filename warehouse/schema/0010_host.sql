@@ -1,0 +1,32 @@
+-- What nodes and jobs use of their hosts: CPU, memory, disks, network, and how long they wait for them.
+
+CREATE TABLE host_sample (
+    cluster VARCHAR NOT NULL,
+    node VARCHAR NOT NULL,
+    scope VARCHAR NOT NULL,
+    sampled_at TIMESTAMP NOT NULL,
+    cadence_seconds DOUBLE NOT NULL,
+    source VARCHAR NOT NULL,
+    subject VARCHAR,
+    attempt_key VARCHAR,
+    cpu_seconds DOUBLE,
+    cpu_throttled_seconds DOUBLE,
+    cpu_iowait_seconds DOUBLE,
+    cpu_limit_count DOUBLE,
+    load_count DOUBLE,
+    memory_resident_bytes DOUBLE,
+    page_cache_bytes DOUBLE,
+    memory_available_bytes DOUBLE,
+    memory_limit_bytes DOUBLE,
+    disk_read_bytes DOUBLE,
+    disk_written_bytes DOUBLE,
+    network_received_bytes DOUBLE,
+    network_transmitted_bytes DOUBLE,
+    major_fault_count BIGINT,
+    cpu_stall_seconds DOUBLE,
+    memory_stall_seconds DOUBLE,
+    io_stall_seconds DOUBLE,
+    io_full_stall_seconds DOUBLE,
+    block_delay_seconds DOUBLE,
+    blocked_count BIGINT
+);
