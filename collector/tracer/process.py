@@ -18,6 +18,28 @@ AHEAD_SECONDS: Final = 2
 """How far ahead of our own clock a time may be; what is closed lies behind it."""
 
 
+def read_header(memory: memoryview, own_pid: int | None, start_ticks: int) -> layout.Header:
+    """Read the header of memory that a process of this number (in its own namespace) and start is to have made.
+
+    Raises:
+        Refused: it is laid out otherwise, of another process, or being written without end.
+
+    """
+    header = layout.parse_header(_copy(memory, layout.HEADER_SPAN))
+    if not layout.is_ours(header):
+        raise Refused(f"has layout version {header.version}" if header.magic == layout.MAGIC else "is not ours")
+    if header.pid != own_pid or header.process_start_ticks not in (0, start_ticks):
+        raise Refused("is of another process")  # one that was just forked shows its parent's
+    return header
+
+
+def _copy(memory: memoryview, span: layout.Span) -> bytes:
+    pieces = layout.read_together(memory, [span], ATTEMPTS)
+    if pieces is None:
+        raise Refused("is being written without end")
+    return pieces[0]
+
+
 @dataclass(frozen=True, slots=True)
 class Busy:
     """What a process did on one device within one second. ``slots`` are absent where it did nothing."""
@@ -74,11 +96,7 @@ class TracedProcess:
             Refused: the memory is not what it should be, or is being written without end.
 
         """
-        header = layout.parse_header(self._piece(layout.HEADER_SPAN))
-        if not layout.is_ours(header):
-            raise Refused(f"has layout version {header.version}" if header.magic == layout.MAGIC else "is not ours")
-        if header.pid != own_pid or header.process_start_ticks not in (0, start_ticks):
-            raise Refused("is of another process")  # one that was just forked shows its parent's
+        header = read_header(self.memory, own_pid, start_ticks)
         closed = header.closed_until_nanoseconds // SECOND
         if closed + self.clock_shift_seconds > now_second + AHEAD_SECONDS:
             raise Refused("tells of a time to come")
@@ -114,10 +132,7 @@ class TracedProcess:
         return layout.parse_kernels(self._piece(layout.KERNELS_SPAN), used) if used else []
 
     def _piece(self, span: layout.Span) -> bytes:
-        pieces = layout.read_together(self.memory, [span], ATTEMPTS)
-        if pieces is None:
-            raise Refused("is being written without end")
-        return pieces[0]
+        return _copy(self.memory, span)
 
     def _find_devices(self) -> None:
         if len(self.uuids) == layout.DEVICES_MAX:

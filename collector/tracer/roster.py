@@ -109,8 +109,8 @@ class Roster:
             self.refused[str(refused)] += 1
             self._given_up.add(who)
             return
-        user_id, own_pid = self._table.user_id(who.pid), _own_pid(folder)
-        if memory is None or user_id is None or own_pid is None or self._table.identity(who.pid) != who:
+        user_id, inner_pid = self._table.user_id(who.pid), own_pid(folder)
+        if memory is None or user_id is None or inner_pid is None or self._table.identity(who.pid) != who:
             return
         if len(self.members) >= self._limits.processes:
             self.refused["too many processes"] += 1
@@ -118,11 +118,11 @@ class Roster:
             self.refused["too many processes of one user"] += 1
         else:
             key = f"{self._node}/{who.pid}/{who.start_ticks}"
-            traced = TracedProcess(who.pid, key, memory, -_clock_ahead_seconds(folder))
-            self.members[who] = Member(who, own_pid, user_id, traced, Profile(key, began_before=False))
+            traced = TracedProcess(who.pid, key, memory, -clock_ahead_seconds(folder))
+            self.members[who] = Member(who, inner_pid, user_id, traced, Profile(key, began_before=False))
 
 
-def _own_pid(folder: Path) -> int | None:
+def own_pid(folder: Path) -> int | None:
     """Give a process's number in its own namespace: the last of ``NSpid`` in ``/proc/PID/status``."""
     for line in _text(folder / "status").splitlines():
         name, _, numbers = line.partition(":")
@@ -131,7 +131,7 @@ def _own_pid(folder: Path) -> int | None:
     return None
 
 
-def _clock_ahead_seconds(folder: Path) -> int:
+def clock_ahead_seconds(folder: Path) -> int:
     """Say how far its monotonic clock is ahead of ours, in whole seconds: time_namespaces(7)."""
     return round(_monotonic_offset(folder) - _monotonic_offset(folder.parent / "self"))
 
