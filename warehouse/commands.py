@@ -64,7 +64,7 @@ def serve_command(composition: Composition, data: Path, host: str | None, port: 
         with Committer(store, data, settings) as committer, Keeper(store, data, settings):
             app = create_app(store, committer, composition.answers(), settings, tokens)
             where = Listening(host or settings[SERVER_HOST], chosen, files)
-            serve(data, app, where, tokens.by_role[access.Role.OPERATOR])
+            serve(store, app, where, tokens.by_role[access.Role.OPERATOR])
     finally:
         store.close()
 

@@ -20,13 +20,13 @@ from warehouse.contract.errors import StoreError
 from warehouse.credentials import Credentials
 from warehouse.door import Door
 from warehouse.observe import Observations
+from warehouse.pulse import Pulse
 from warehouse.routes import agents, delivery, freehand, identity, imports, numbers, questions, upkeep
 from warehouse.settings import SHARED_AGENT_TOKEN
 from warehouse.web import Site, explain_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from warehouse.access import Tokens
     from warehouse.client import Answer
@@ -87,13 +87,14 @@ class Listening:
     tls: tls.Files | None = None
 
 
-def serve(data: Path, app: FastAPI, where: Listening, token: str) -> None:
+def serve(store: Store, app: FastAPI, where: Listening, token: str) -> None:
     """Serve until told to stop (SIGINT, SIGTERM), leaving the address in the data directory while running.
 
     Raises:
-        StoreError: the port is taken, or the certificate cannot be used.
+        StoreError: the port is taken, the certificate cannot be used, or the database gave up.
 
     """
+    data = store.data
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -112,13 +113,16 @@ def serve(data: Path, app: FastAPI, where: Listening, token: str) -> None:
         LOG.info("serving %s on %s", data, address.url)
         # uvicorn raises a signal anew once it has ended its requests; SIGTERM as such would then skip what follows.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        try:
-            asyncio.run(server.serve(sockets=[listener]))
-        except KeyboardInterrupt:
-            # uvicorn has ended its requests by then; the interrupt itself is how the person says "enough".
-            LOG.info("stopped")
-        finally:
-            access.withdraw(data)
+        with Pulse(store, lambda: setattr(server, "should_exit", True)) as pulse:
+            try:
+                asyncio.run(server.serve(sockets=[listener]))
+            except KeyboardInterrupt:
+                # uvicorn has ended its requests by then; the interrupt itself is how the person says "enough".
+                LOG.info("stopped")
+            finally:
+                access.withdraw(data)
+    if pulse.cause is not None:
+        raise StoreError(f"{data}: the database gave up and must be opened anew; start again ({pulse.cause})")
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from warehouse.store import Store
 
 ROWS = 10
-STEP_SECONDS = 10
 AGAIN_SECONDS = 0.02
 TIMEOUT_SECONDS = 10.0
 OK = 200
@@ -32,30 +31,31 @@ class Target:
     token: str
 
 
-def body(agent: str, sequence: int) -> bytes:
-    """Give a batch of ten samples whose instants tell the batch's number."""
+def body(agent: str, sequence: int, rows: int = ROWS) -> bytes:
+    """Give a batch of samples, one a second, whose instants tell the batch's number."""
     columns: dict[str, wire.Column] = {
         "cluster": "c",
         "node": agent,
         "device_uuid": f"GPU-{agent}",
         "cadence_seconds": 1.0,
         "source": "nvml",
-        "sampled_at": [float(sequence * STEP_SECONDS + row) for row in range(ROWS)],
+        "sampled_at": [float(sequence * rows + row) for row in range(rows)],
         "power_watts": float(sequence % 1000),
     }
-    batch = wire.Batch(agent, "boot", sequence, 0.0, {"device_sample": wire.Table(ROWS, columns)})
+    batch = wire.Batch(agent, "boot", sequence, 0.0, {"device_sample": wire.Table(rows, columns)})
     return wire.encode(batch, level=1)
 
 
 class Agent(threading.Thread):
     """One agent. What was acknowledged to it is in ``acknowledged``; refusals are counted by status."""
 
-    def __init__(self, name: str, target: Target) -> None:
-        """Prepare; it sends from ``start`` to ``stop``."""
+    def __init__(self, name: str, target: Target, rows: int = ROWS) -> None:
+        """Prepare; it sends from ``start`` to ``stop``, so many rows a batch."""
         super().__init__(name=name, daemon=True)
         self.acknowledged: set[int] = set()
         self.refused: Counter[int] = Counter()
         self.last = "nothing sent"
+        self.rows = rows
         self._target = target
         self._enough = threading.Event()
 
@@ -64,7 +64,7 @@ class Agent(threading.Thread):
         sequence = 0
         with urllib3.PoolManager(retries=False, timeout=TIMEOUT_SECONDS) as pool:
             while not self._enough.is_set():
-                if self._send(pool, body(self.name, sequence)):
+                if self._send(pool, body(self.name, sequence, self.rows)):
                     self.acknowledged.add(sequence)
                     sequence += 1
                 else:
@@ -124,16 +124,17 @@ class Compared:
 
 
 def compare(store: Store, agents: Sequence[Agent]) -> Compared:
-    """Hold what agents were told against what the store has, hot and sealed."""
+    """Hold what agents were told against what the store has, hot and sealed; all send as many rows a batch."""
+    rows_each = agents[0].rows
     with store.snapshot() as tables:
         samples = tables.device_sample
-        batch = (samples.sampled_at.epoch_seconds() // STEP_SECONDS).name("sequence")
+        batch = (samples.sampled_at.epoch_seconds() // rows_each).name("sequence")
         rows = samples.group_by(samples.node, batch).aggregate(row_count=samples.count()).to_pyarrow().to_pylist()
     found = {(row["node"], row["sequence"]): row["row_count"] for row in rows}
     told = {(agent.name, sequence) for agent in agents for sequence in agent.acknowledged}
     return Compared(
         acknowledged=len(told),
         lost=len(told - set(found)),
-        torn_or_doubled=sum(count != ROWS for count in found.values()),
+        torn_or_doubled=sum(count != rows_each for count in found.values()),
         unheard=len(set(found) - told),
     )

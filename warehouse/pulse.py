@@ -1,0 +1,77 @@
+"""Notices that DuckDB has given its database up, and ends the process: nothing but a new start brings it back.
+
+After a fatal or internal error (a checkpoint that could not be written, a broken invariant) DuckDB answers every later
+statement with ``FatalException`` until the database is opened anew. What was acknowledged before is in its log. So the
+server says what happened, lets open requests end with a refusal, and leaves with exit code 1; whoever supervises it
+(systemd, Kubernetes, ``Restart=on-failure``) starts it again, and it opens from the log.
+
+It is asked on a timer rather than at each place that uses the database, so that no place can be forgotten.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from typing import TYPE_CHECKING, Self
+
+import duckdb
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warehouse.store import Store
+
+PROBE_SECONDS = 0.5
+"""How often it is asked; a probe costs a tenth of a millisecond, and until it fails senders are only refused."""
+
+LEAVE_SECONDS = 20.0
+"""How long the process may take to end in good order; then it ends at once, for it can do nothing useful any more."""
+
+LOG = logging.getLogger("trueload.pulse")
+
+
+def last_words(store: Store) -> str | None:
+    """Give what DuckDB says of a database that it has given up; None while it lives."""
+    with store.cursor() as cursor:
+        try:
+            cursor.execute("SELECT 1")
+        except duckdb.FatalException as error:
+            return " ".join(str(error).split())
+        except duckdb.Error:
+            return None  # one statement failed, as any may
+    return None
+
+
+class Pulse:
+    """A thread that asks the database whether it lives. Use as a context manager."""
+
+    def __init__(self, store: Store, on_death: Callable[[], object]) -> None:
+        """Prepare; ``on_death`` is called once, from the thread, and has the process end."""
+        self._store = store
+        self._on_death = on_death
+        self._enough = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
+        self.cause: str | None = None
+        """What DuckDB said when it gave up."""
+
+    def __enter__(self) -> Self:
+        """Start to ask."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Ask no more; where the database died, the process still has to be gone in time."""
+        if self.cause is None:
+            self._enough.set()
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._enough.wait(PROBE_SECONDS):
+            self.cause = last_words(self._store)
+            if self.cause is not None:
+                LOG.critical("%s: the database gave up: %s", self._store.data, self.cause)
+                self._on_death()
+                self._enough.wait(LEAVE_SECONDS)
+                LOG.critical("%s: the process did not end within %g s; it ends now", self._store.data, LEAVE_SECONDS)
+                os._exit(1)
