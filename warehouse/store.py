@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import pyarrow as pa
 
-from warehouse import aliases, layout, queries, tombstones
+from warehouse import layout, queries, tombstones
 from warehouse.arrow import COLUMN_TYPES, to_arrow
 from warehouse.contract.errors import StoreBusyError, StoreError
 from warehouse.contract.metrics import METRIC_COLUMNS
@@ -87,28 +87,9 @@ class Store:
         with self.cursor() as cursor, watched(cursor.interrupt):
             cursor.execute("BEGIN")
             try:
-                yield cursor, self._sources(cursor)
+                yield cursor, {table: self._hot_and_sealed(cursor, table) for table in queries.SAMPLE_TABLES}
             finally:
                 _roll_back(cursor)
-
-    def _sources(self, cursor: duckdb.DuckDBPyConnection) -> dict[str, str]:
-        """Give the view to read instead of a table, where one is needed.
-
-        Samples lie partly in the lake, and what nodes call attempts is read as the attempts' own keys.
-        """
-        sources = {table: self._hot_and_sealed(cursor, table) for table in queries.SAMPLE_TABLES}
-        whole, timed = cursor.execute(aliases.COUNTS).fetchone() or (0, 0)
-        if not whole + timed:
-            return sources
-        for table in queries.TABLE_NAMES:
-            source = sources.get(table, table)
-            source = f'{DATABASE}.main."{table}"' if source == table else source
-            columns = [str(row[0]) for row in cursor.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()]
-            if table != "attempt" and "attempt_key" in columns:
-                query = aliases.naming(table, columns, source, timed=timed > 0)
-                cursor.execute(f"CREATE OR REPLACE TEMP VIEW named_{table} AS {query}")
-                sources[table] = f"named_{table}"
-        return sources
 
     def _hot_and_sealed(self, cursor: duckdb.DuckDBPyConnection, table: str) -> str:
         """Make a view of a sample table over the hot file and its sealed days; gives the view's name."""
@@ -125,8 +106,9 @@ class Store:
         return view
 
     def show_whole_tables(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Have the name of each table mean, on this cursor, all its rows, with the attempts' own keys."""
-        for table, view in self._sources(cursor).items():
+        """Have the name of each sample table mean, on this cursor, its rows in the hot file and in the lake."""
+        for table in queries.SAMPLE_TABLES:
+            view = self._hot_and_sealed(cursor, table)
             if view != table:
                 cursor.execute(f'CREATE OR REPLACE TEMP VIEW "{table}" AS SELECT * FROM {view}')
 
@@ -243,7 +225,6 @@ class Transaction:
         kind = RECORDS.get(name)
         is_added = kind is None or (rows.num_rows >= MANY_ROWS and self._are_all_new(name, kind.KEY, rows))
         self.execute_with(rows, _append(name, rows) if kind is None or is_added else _merge(name, kind.KEY))
-        aliases.follow(self, name, rows)
         return int(given)
 
     def _are_all_new(self, name: str, key: tuple[str, ...], rows: pa.Table) -> bool:
