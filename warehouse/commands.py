@@ -76,51 +76,66 @@ def _memory_limit_bytes(settings: Settings) -> int:
 
 @click.command("import")
 @click.argument("format_name", metavar="FORMAT")
-@click.argument("paths", metavar="PATH...", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("sources", metavar="PATH...", nargs=-1)
 @data_option
 @click.option("--cluster", help="Name of the cluster, where the file has none; default: setting cluster.name.")
 @click.option("--tz", "zone", help="IANA zone of times without an offset; default: setting cluster.zone.")
+@click.option("--node", help="Node of measurements that do not name one.")
+@click.option("--job", help="Scheduler's id of the job that measurements of a device belong to.")
+@click.option("--since", help="First instant to ask a server for, ISO 8601; default: a day before --until.")
+@click.option("--until", help="Instant up to which to ask a server, ISO 8601; default: now.")
 @click.option("--template", is_flag=True, help="Print an example of the format and stop.")
 @json_option
 @pass_composition
 def import_command(
     composition: Composition,
     format_name: str,
-    paths: tuple[Path, ...],
+    sources: tuple[str, ...],
     data: Path,
+    *,
     cluster: str | None,
     zone: str | None,
-    *,
+    node: str | None,
+    job: str | None,
+    since: str | None,
+    until: str | None,
     template: bool,
     as_json: bool,
 ) -> None:
     """Read foreign history into the store. Importing the same thing twice changes nothing.
 
     FORMAT is one of the importers listed in docs/import.md; several PATHs may be given, .gz too.
+    prometheus-server takes the address of a Prometheus server instead.
     """
     importers = loading.importers()
+    format_name = format_name.replace("-", "_")
     if format_name not in importers:
         raise BadUseError(f"no format {format_name!r}; there are {', '.join(importers)}")
     importer = importers[format_name]
     if template:
         click.echo(importer.example, nl=False)
         return
-    if not paths:
+    if not sources:
         raise BadUseError("name at least one file to import")
     settings = composition.settings()
+    options = ImportOptions(
+        cluster=cluster or settings[CLUSTER_NAME],
+        zone=zone or settings[CLUSTER_ZONE],
+        max_field_characters=settings[IMPORT_MAX_FIELD_CHARACTERS],
+        requeue_window_seconds=settings[IMPORT_REQUEUE_WINDOW_SECONDS],
+        node=node,
+        job=job,
+        since_at=_instant("--since", since, zone or settings[CLUSTER_ZONE]),
+        until_at=_instant("--until", until, zone or settings[CLUSTER_ZONE]),
+        settings=settings,
+    )
     client = composition.open_client(data, True)  # noqa: FBT003 - create the store if there is none
     try:
-        options = ImportOptions(
-            cluster=cluster or settings[CLUSTER_NAME],
-            zone=zone or settings[CLUSTER_ZONE],
-            max_field_characters=settings[IMPORT_MAX_FIELD_CHARACTERS],
-            requeue_window_seconds=settings[IMPORT_REQUEUE_WINDOW_SECONDS],
-        )
         with _progress_bar(show=not as_json) as advance:
             report = loading.load_files(
                 client,
                 importer,
-                paths,
+                [source if loading.is_address(source) else Path(source) for source in sources],
                 options,
                 advance,
                 chunk_records=settings[IMPORT_CHUNK_RECORDS],
@@ -130,6 +145,23 @@ def import_command(
         client.close()
     click.echo(json.dumps(report.document(), indent=2) if as_json else report.text())
     sys.exit(report.exit_code)
+
+
+def _instant(option: str, text: str | None, zone: str) -> float | None:
+    """Read an instant of an option; one without an offset is in the zone.
+
+    Raises:
+        BadUseError: it is none.
+
+    """
+    from warehouse.imports._values import BadRowError, Clock
+
+    if text is None:
+        return None
+    try:
+        return Clock(zone).at(option, text)
+    except BadRowError as bad:
+        raise BadUseError(bad.detail) from None
 
 
 @contextmanager

@@ -13,9 +13,11 @@ from typing import TypeAlias, TypeVar
 
 from warehouse.client import Client, RecordId
 from warehouse.contract import wire
-from warehouse.contract.errors import BadInputError
+from warehouse.contract.errors import BadInputError, BadUseError
 from warehouse.contract.plugins import scan
-from warehouse.importer import Imported, ImportedTables, Importer, ImportOptions, Rejected
+from warehouse.contract.metrics import METRIC_COLUMNS
+from warehouse.contract.model import SAMPLE_COLUMNS
+from warehouse.importer import Imported, ImportedTables, Importer, ImportOptions, Rejected, Sample
 from warehouse.imports._identity import content_hash
 from warehouse.settings import IMPORT_CHUNK_CHARACTERS, IMPORT_CHUNK_RECORDS
 
@@ -92,17 +94,17 @@ class ImportReport:
 def load_files(
     client: Client,
     importer: Importer,
-    paths: Sequence[Path],
+    paths: Sequence[Path | str],
     options: ImportOptions,
     progress: Progress | None = None,
     *,
     chunk_records: int = IMPORT_CHUNK_RECORDS.default,
     chunk_characters: int = IMPORT_CHUNK_CHARACTERS.default,
 ) -> ImportReport:
-    """Load some files, one after the other; what is good in one does not depend on the others.
+    """Load some files, or servers by their address, one after the other; what is good in one does not depend on others.
 
     Raises:
-        BadUseError: the zone is unknown.
+        BadUseError: the zone is unknown, or the format has no servers.
         StoreError, UnreachableError: the store refused; whole chunks before that are kept.
 
     """
@@ -110,9 +112,14 @@ def load_files(
     for path in paths:
         report.files.append(str(path))
         before = report.read
-        watched = replace(options, past_attempts=client.past_attempts, consumed=_watch(path, progress))
+        watched = replace(
+            options,
+            past_attempts=client.past_attempts,
+            consumed=_watch(path, progress),
+            is_known=_known(client, importer.name),
+        )
         try:
-            records = importer.read(path, watched)
+            records = _read(importer, path, watched)
             for chunk in _chunks(records, path, report, (chunk_records, chunk_characters)):
                 if isinstance(chunk, ImportedTables):
                     _load_tables(client, chunk, report)
@@ -126,38 +133,65 @@ def load_files(
     return report
 
 
-def _watch(path: Path, progress: Progress | None) -> Callable[[int], None]:
-    if progress is None or not path.is_file():
+def is_address(text: str) -> bool:
+    """Say whether a source is a server's address rather than a file."""
+    return text.startswith(("http://", "https://"))
+
+
+def _read(
+    importer: Importer, source: Path | str, options: ImportOptions
+) -> Iterator[Imported | ImportedTables | Rejected]:
+    if isinstance(source, Path):
+        return importer.read(source, options)
+    if importer.read_url is None:
+        raise BadUseError(f"{importer.name} reads files, and {source} is the address of a server")
+    return importer.read_url(source, options)
+
+
+def _known(client: Client, format_name: str) -> Callable[[str, str], bool]:
+    def is_known(record_key: str, content: str) -> bool:
+        return not client.which_are_new(format_name, [RecordId(record_key, content_hash(content))])[0]
+
+    return is_known
+
+
+def _watch(path: Path | str, progress: Progress | None) -> Callable[[int], None]:
+    if progress is None or isinstance(path, str) or not path.is_file():
         return lambda _done: None
     size = path.stat().st_size
     return lambda done: progress(str(path), done, size)
 
 
 def _chunks(
-    items: Iterator[Imported | ImportedTables | Rejected], path: Path, report: ImportReport, limits: tuple[int, int]
+    items: Iterator[Imported | ImportedTables | Rejected],
+    path: Path | str,
+    report: ImportReport,
+    limits: tuple[int, int],
 ) -> Iterator[list[Imported] | ImportedTables]:
     """Gather readable records; count the others. A file that breaks off still gives what was read before."""
     chunk: list[Imported] = []
-    characters = 0
+    characters = samples = 0
     broken: BadInputError | None = None
     try:
         for item in items:
             if isinstance(item, ImportedTables):
                 if chunk:  # in the order of the file
                     yield chunk
-                    chunk, characters = [], 0
+                    chunk, characters, samples = [], 0, 0
                 report.read += item.records.num_rows
                 yield item
                 continue
-            report.read += 1
             if isinstance(item, Rejected):
+                report.read += 1
                 _tally(report.rejected, item.reason, path, item.line, item.detail)
                 continue
+            report.read += item.count
             chunk.append(item)
             characters += len(item.content)
-            if len(chunk) >= limits[0] or characters >= limits[1]:
+            samples += len(item.samples)
+            if max(len(chunk), samples) >= limits[0] or characters >= limits[1]:
                 yield chunk
-                chunk, characters = [], 0
+                chunk, characters, samples = [], 0, 0
     except BadInputError as cause:
         broken = cause
     if chunk:
@@ -166,20 +200,34 @@ def _chunks(
         raise broken
 
 
-def _load_chunk(client: Client, path: Path, chunk: list[Imported], report: ImportReport) -> None:
+def _load_chunk(client: Client, path: Path | str, chunk: list[Imported], report: ImportReport) -> None:
     """Load those records whose content is new; of several states of one record the last one's rows remain."""
     ids = [RecordId(item.record_key, content_hash(item.content)) for item in chunk]
     first_seen: dict[RecordId, Imported] = {}
+    kept = 0
     for record, item, is_new in zip(ids, chunk, client.which_are_new(report.format_name, ids), strict=True):
         if is_new and record not in first_seen:
             first_seen[record] = item
+            kept += item.count
             for altered in item.altered:
                 _tally(report.altered, (altered.column, altered.reason), path, item.line, altered.detail)
     if first_seen:
-        rows = (row for item in first_seen.values() for row in item.rows)
-        client.load(report.format_name, list(first_seen), wire.from_records(rows))
-    report.kept += len(first_seen)
-    report.unchanged += len(chunk) - len(first_seen)
+        tables = wire.from_records(row for item in first_seen.values() for row in item.rows)
+        samples = [sample for item in first_seen.values() for sample in item.samples]
+        if samples:
+            tables["device_sample"] = _sample_table(samples)
+        client.load(report.format_name, list(first_seen), tables)
+    report.kept += kept
+    report.unchanged += sum(item.count for item in chunk) - kept
+
+
+def _sample_table(samples: Sequence[Sample]) -> wire.Table:
+    columns: dict[str, wire.Column] = {name: [getattr(sample, name) for sample in samples] for name in SAMPLE_COLUMNS}
+    for name in METRIC_COLUMNS:
+        values = [sample.metrics.get(name) for sample in samples]
+        if any(value is not None for value in values):
+            columns[name] = values
+    return wire.Table(len(samples), columns)
 
 
 def _load_tables(client: Client, given: ImportedTables, report: ImportReport) -> None:
@@ -191,7 +239,7 @@ def _load_tables(client: Client, given: ImportedTables, report: ImportReport) ->
 Name = TypeVar("Name")
 
 
-def _tally(tallies: dict[Name, Tally], name: Name, path: Path, line: int, detail: str) -> None:
+def _tally(tallies: dict[Name, Tally], name: Name, path: Path | str, line: int, detail: str) -> None:
     known = tallies.get(name)
     if known is None:
         tallies[name] = Tally(1, str(path), line, _short(detail))

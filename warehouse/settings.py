@@ -89,6 +89,25 @@ IMPORT_REQUEUE_WINDOW_SECONDS = Setting(
     604_800.0,
 )
 
+IMPORT_LONE_CADENCE_SECONDS = Setting(
+    "import",
+    "lone_cadence_seconds",
+    1.0,
+    "seconds",
+    "A reading with no neighbour in time speaks for the driver's own window, a second at most.",
+    0.001,
+    3600.0,
+)
+IMPORT_LONGEST_CADENCE_SECONDS = Setting(
+    "import",
+    "longest_cadence_seconds",
+    600.0,
+    "seconds",
+    "Loggers and scrapers ask every few minutes at the least; what is further apart is a gap of a logger that was off.",
+    1.0,
+    86_400.0,
+)
+
 SEAL_AFTER_SECONDS = Setting(
     "lake",
     "seal_after_seconds",
@@ -176,6 +195,8 @@ SETTINGS: tuple[AnySetting, ...] = (
     IMPORT_CHUNK_CHARACTERS,
     IMPORT_MAX_FIELD_CHARACTERS,
     IMPORT_REQUEUE_WINDOW_SECONDS,
+    IMPORT_LONE_CADENCE_SECONDS,
+    IMPORT_LONGEST_CADENCE_SECONDS,
     SPARK_MASTER,
     SPARK_DRIVER_HOST,
     SPARK_DRIVER_MEMORY_BYTES,

@@ -14,9 +14,11 @@ from warehouse.contract.model import RECORDS
 from warehouse.contract.settings import Settings
 from warehouse.contract.wire import Table
 from warehouse.importer import ImportedTables, PastAttempt
+from warehouse.ingest import SAMPLE_KEY, SAMPLES
 from warehouse.store import open_store
 
 Row = dict[str, Any]
+KEYS = {name: kind.KEY for name, kind in RECORDS.items()} | {SAMPLES: SAMPLE_KEY}
 
 
 @dataclass
@@ -43,7 +45,9 @@ class MemoryClient:
                     column: values[number] if isinstance(values, list) else values
                     for column, values in table.columns.items()
                 }
-                key = tuple(row[column] for column in RECORDS[name].KEY)
+                key = tuple(row[column] for column in KEYS[name])
+                if name == SAMPLES and key in kept:
+                    continue
                 known = kept.get(key, {})
                 kept[key] = {c: known.get(c) if value is None else value for c, value in row.items()}
 

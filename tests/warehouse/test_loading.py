@@ -254,7 +254,7 @@ def test_the_memory_client_of_these_tests_keeps_what_the_store_keeps(
 
 
 def contents(client: Any) -> dict[str, list[dict[str, Any]]]:
-    tables = ("job", "attempt", "allocation", "step", "attempt_summary", "import_ledger")
+    tables = ("job", "attempt", "allocation", "step", "attempt_summary", "device", "device_sample", "import_ledger")
     return {name: client._store.read(f"SELECT * FROM {name} ORDER BY ALL").to_pylist() for name in tables}
 
 

@@ -49,7 +49,7 @@ class Clock:
             BadUseError: no such zone.
 
         """
-        self._zone = _zone(zone)
+        self._zone = zone_of(zone)
         self._read = lru_cache(maxsize=_CACHED_TIMES)(self._read_anew)
 
     def at(self, column: str, text: str) -> float:
@@ -78,7 +78,13 @@ class Clock:
         return at
 
 
-def _zone(name: str) -> tzinfo:
+def zone_of(name: str) -> tzinfo:
+    """Find a zone by its IANA name.
+
+    Raises:
+        BadUseError: no such zone.
+
+    """
     if name.upper() == "UTC":
         return UTC
     try:
