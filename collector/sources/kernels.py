@@ -18,12 +18,13 @@ from collector.aggregate import Row
 from collector.source import Settled, Source, SourceContext
 from collector.tracer import settings as own
 from collector.tracer.book import Book, Process, Stretch, Told
-from collector.tracer.correction import Estimate, removed_seconds
 from collector.tracer.correction import Stretch as Corrected
+from collector.tracer.correction import removed_seconds
 from collector.tracer.find import Refused
 from collector.tracer.launch_costs import Measured, Setup, cost_of, read
 from collector.tracer.profiles import COUNT_MAX, Profile
 from collector.tracer.roster import Limits, Member, Roster
+from warehouse.contract.duty_cycle import Estimate
 from warehouse.contract.errors import BadInputError
 from warehouse.contract.model import KernelProfile, LengthProfile, ProcessSample
 

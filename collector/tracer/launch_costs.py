@@ -16,7 +16,8 @@ from typing import Any, Final, NamedTuple
 
 from collector.files import replace_file
 from collector.tracer.calibrate import LaunchCost
-from collector.tracer.correction import Estimate, launch_cost
+from collector.tracer.correction import launch_cost
+from warehouse.contract.duty_cycle import Estimate
 from warehouse.contract.errors import BadInputError, TrueloadError
 
 VERSION: Final = 1

@@ -78,3 +78,9 @@ def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
 def test_names_of_files_and_tests_in_the_environment_are_no_settings() -> None:
     names = ("TRUELOAD_DATA", "TRUELOAD_CONFIG", "TRUELOAD_TRACER_LOG")
     assert load(KNOWN, None, dict.fromkeys(names, "/x")) == Settings()
+
+
+def test_a_section_that_is_named_as_a_reserved_prefix_can_be_set_all_the_same() -> None:
+    scan = Setting("tracer", "scan_seconds", 30.0, "seconds", "reason", 1, 3600)
+    told = load([scan], None, {scan.variable: "7", "TRUELOAD_TRACER_FLUSH_SECONDS": "2"})
+    assert told[scan] == 7.0
