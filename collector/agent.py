@@ -26,7 +26,7 @@ from collector.sweep import SourceHealth, sweep
 from collector.watch import EventWatch
 from warehouse.contract import wire
 from warehouse.contract.errors import BadUseError
-from warehouse.contract.model import Event, ProcessSample, Record
+from warehouse.contract.model import Event, Record, Sample
 
 if TYPE_CHECKING:
     from collector.inventory import Inventory
@@ -194,7 +194,7 @@ class Agent:
         self.health.setdefault(source.name, SourceHealth())
         return OpenSource(source, reader, aggregator)
 
-    def _keep(self, rows: list[Row], records: Sequence[Record | ProcessSample]) -> None:
+    def _keep(self, rows: list[Row], records: Sequence[Record | Sample]) -> None:
         samples = None
         if rows:
             news = self.attribution.refresh(self._driver.devices)

@@ -79,3 +79,30 @@ def _last(pattern: re.Pattern[str], path: str) -> re.Match[str] | None:
     for match in pattern.finditer(path):
         found = match
     return found
+
+
+def group_paths(lines: Iterable[str]) -> dict[str, str]:
+    """Give the paths of the control group of the whole pod or job, by controller; ``""`` is cgroup v2's one tree.
+
+    A line of ``/proc/PID/cgroup`` names the process's own group; what lies below the pod or the job is cut off. A path
+    that leads upwards is of another namespace's view and leads nowhere here.
+    """
+    found: dict[str, str] = {}
+    for line in lines:
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        cut = _whole_group(path)
+        if cut is not None and ".." not in cut.split("/"):
+            found.update(dict.fromkeys(controllers.split(","), cut))
+    return found
+
+
+def _whole_group(path: str) -> str | None:
+    slurm = _last(_SLURM, path)
+    if slurm is not None:
+        return path[: slurm.end("job") if slurm["job"] else slurm.end("sluid")]
+    pod = _last(_POD, path)
+    if pod is None:
+        return None
+    end = path.find("/", pod.end())
+    return path if end < 0 else path[:end]

@@ -11,9 +11,9 @@ CLUSTER = Setting("agent", "cluster", "cluster", "name", "The cluster that the n
 SOURCES = Setting(
     "agent",
     "sources",
-    ("nvml", "gpm", "kernels"),
+    ("nvml", "gpm", "kernels", "host"),
     "names",
-    "What every driver can tell, what Hopper and later add to it, and what traced processes tell of themselves.",
+    "What every driver can tell, what Hopper and later add to it, what traced processes tell, and the host.",
 )
 JOB_SOURCE = Setting("agent", "job_source", "", "name", "Empty: nobody is asked whose a device is.")
 PROC_ROOT = Setting("agent", "proc_root", "/proc", "path", "Where every Linux has it; a container may have another.")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from collector.aggregate import Moment, Row
     from collector.driver import Driver, KnownDevice
-    from warehouse.contract.model import ProcessSample, Record
+    from warehouse.contract.model import Record, Sample
     from warehouse.contract.settings import AnySetting, Settings
 
 
@@ -88,7 +88,7 @@ class Settled:
     """Rows and records of a time that lies some seconds back."""
 
     rows: Sequence[Row]
-    records: Sequence[Record | ProcessSample]
+    records: Sequence[Record | Sample]
 
 
 @runtime_checkable

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from collector.simulate.standin import NEVER_RETURNS, StandinFault
+from collector.simulate.standin import NEVER_RETURNS, StandinFault, StandinProcess
 from warehouse.contract import wire
 
 BUSY, IDLE = "GPU-00000000-0000-0000-0000-00000000000a", "GPU-00000000-0000-0000-0000-00000000000b"
@@ -88,6 +88,24 @@ def test_what_the_cards_do_arrives_as_rows_of_the_cadence_with_their_owner(
     assert (idle["attempt_key"], idle["attribution"]) == (None, None)
     assert (idle["driver_util_ratio"], idle["process_count"]) == (0.0, 0)
     assert "source nvml" in log
+
+
+def test_the_node_and_the_job_on_it_are_told_from_the_hosts_side(
+    bench: Any, receiver: Any, token_file: Path, wait_until: Wait
+) -> None:
+    bench.change(0, processes=(StandinProcess(os.getpid(), 1024**3),))
+    settings = {"JOB_SOURCE": "process", "SOURCES": "nvml,host"}
+    with running(bench, bench.environment(receiver.url, token_file, **settings)) as child:
+        wait_until(lambda: len([row for row in receiver.rows("host_sample") if row["scope"] != "node"]) >= 2)
+        stop(child)
+    rows = receiver.rows("host_sample")
+    node = next(row for row in rows if row["scope"] == "node")
+    assert node["cpu_seconds"] > 0
+    assert node["memory_limit_bytes"] > node["memory_available_bytes"] > 0
+    job = [row for row in rows if row["scope"] != "node"][-1]
+    assert job["cpu_seconds"] >= 0
+    assert job["memory_resident_bytes"] > 0
+    assert job["sampled_at"] % 1 == 0
 
 
 def test_rows_of_a_card_never_overlap(bench: Any, receiver: Any, token_file: Path, wait_until: Wait) -> None:
