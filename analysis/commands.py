@@ -156,11 +156,23 @@ def _print(document: Document, draw: Callable[[Document], RenderableType], *, as
     help="Folder with one folder for each source.",
 )
 @click.option("--full", is_flag=True, help="Judge everything, however long it takes.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(1.0, 86400.0),
+    help="How long one lasts that goes on as long as it is told (soak).",
+)
 @click.option("--predictions", type=click.Path(dir_okay=False, path_type=Path), help="Write each judged item as CSV.")
 @json_option
 @pass_composition
 def bench_command(
-    composition: Composition, name: str, data_root: Path, predictions: Path | None, *, full: bool, as_json: bool
+    composition: Composition,
+    name: str,
+    data_root: Path,
+    seconds: float | None,
+    predictions: Path | None,
+    *,
+    full: bool,
+    as_json: bool,
 ) -> None:
     """Run a benchmark of docs/benchmarks.md; exit code 1 when one of its bars does not hold."""
     known = composition.benchmarks()
@@ -169,7 +181,9 @@ def bench_command(
         raise BadUseError(f"no benchmark {name!r}; there are {', '.join(known)}")
     if chosen.needs_sources and not data_root.is_dir():
         raise BadUseError(f"{data_root}: no such folder; name the sources by --data-root or TRUELOAD_DATA_ROOT")
-    request = BenchRequest(data_root, full, composition.open_client, composition.settings(), composition.answers)
+    request = BenchRequest(
+        data_root, full, composition.open_client, composition.settings(), composition.answers, seconds
+    )
     result = chosen.run(request)
     if predictions is not None:
         _write_predictions(predictions, result)

@@ -7,6 +7,7 @@ reads a device, and a scraper that is slow or rude costs itself.
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,8 +20,6 @@ from prometheus_client.registry import Collector
 from warehouse.contract.errors import BadUseError
 
 if TYPE_CHECKING:
-    import socket
-
     from prometheus_client.core import Metric
 
 LOG = logging.getLogger("trueload.exporter")
@@ -82,7 +81,8 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, handler)
 
     def server_bind(self) -> None:
-        """Bind, without asking the resolver who we are."""
+        """Bind, without asking the resolver who we are; callers of an agent that has just ended keep nobody out."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
 

@@ -233,6 +233,17 @@ def test_stuck_calls_are_counted(subject: metrics.Subject, monkeypatch: pytest.M
     assert samples(metrics.agent_families(subject))["trueload_agent_stuck_calls"] == {"": 1.0}
 
 
+def test_an_agent_that_is_started_again_gets_its_address_back_at_once(subject: metrics.Subject) -> None:
+    first = Exporter("127.0.0.1:0", list, lambda: None)
+    address = f"127.0.0.1:{first.port}"
+    with socket.create_connection(("127.0.0.1", first.port)) as caller:
+        caller.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+        while caller.recv(4096):  # to the end: the server hangs up first, and its side of the connection lingers
+            pass
+    first.close()
+    Exporter(address, list, lambda: None).close()
+
+
 @pytest.mark.parametrize("listen", ["nowhere", "127.0.0.1:port", "127.0.0.1:99999", "192.0.2.1:80"])
 def test_an_address_that_cannot_be_had_is_named(listen: str) -> None:
     with pytest.raises(BadUseError, match=r"agent\.exporter_listen: cannot listen"):

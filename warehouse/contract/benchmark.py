@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class BenchRequest:
     """What a benchmark may use: the folder of sources, ways to a store and to questions, the settings.
 
-    ``open_client`` and ``answers`` are those of ``warehouse.client``.
+    ``open_client`` and ``answers`` are those of ``warehouse.client``. ``seconds`` is how long one that lasts as long as
+    it is told to shall last; None: as long as it sees fit.
     """
 
     data_root: Path
@@ -24,6 +25,7 @@ class BenchRequest:
     open_client: Callable[[Path, bool], Any]
     settings: Settings
     answers: Callable[[], Mapping[str, Any]] = dict
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
