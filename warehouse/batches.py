@@ -8,21 +8,24 @@ the row is kept.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from warehouse import tombstones
-from warehouse.arrow import to_arrow
+from warehouse.arrow import columns_of
 from warehouse.contract.errors import BadInputError
 from warehouse.contract.metrics import CATALOGUE, Metric
 from warehouse.contract.wire import LEDGER_ONLY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from warehouse.contract.wire import Batch
     from warehouse.store import Store, Transaction
@@ -38,6 +41,10 @@ _LEDGER = pa.schema(
     ]
 )
 
+
+Numbers = npt.NDArray[np.float64]
+Array: TypeAlias = "pa.Array | pa.ChunkedArray"
+Columns = Mapping[str, Array]
 
 _LARGEST = float(np.finfo(np.float32).max)
 _BOUNDS = {
@@ -96,7 +103,7 @@ def check(batch: Batch) -> Checked:
         BadInputError: a value has the wrong type, or a table does not belong into batches.
 
     """
-    return check_arrow(batch, {name: to_arrow(name, table) for name, table in batch.tables.items() if table.rows})
+    return _check(batch, {name: columns_of(name, table) for name, table in batch.tables.items() if table.rows})
 
 
 def check_arrow(batch: Batch, given: Mapping[str, pa.Table]) -> Checked:
@@ -106,14 +113,21 @@ def check_arrow(batch: Batch, given: Mapping[str, pa.Table]) -> Checked:
         BadInputError: a table does not belong into batches.
 
     """
+    columns = {
+        name: dict(zip(rows.column_names, rows.columns, strict=True)) for name, rows in given.items() if len(rows)
+    }
+    return _check(batch, columns)
+
+
+def _check(batch: Batch, given: Mapping[str, Columns]) -> Checked:
     if LEDGER_ONLY in given:
         raise BadInputError(batch.agent, LEDGER_ONLY, "belongs to imports, not to batches")
     tables: dict[str, pa.Table] = {}
     rejected: Counter[str] = Counter()
-    for name, rows in given.items():
-        if rows.num_rows:
-            tables[name], counts = _possible(rows)
-            rejected.update(counts)
+    for name, columns in given.items():
+        possible, counts = _possible(columns)
+        tables[name] = pa.Table.from_arrays(list(possible.values()), list(possible))
+        rejected.update(counts)
     return Checked(batch.agent, batch.boot_id, batch.sequence, batch.part, tables, rejected)
 
 
@@ -176,42 +190,48 @@ def _count_rejected(transaction: Transaction, batches: Sequence[Checked]) -> Non
             )
 
 
-def _possible(rows: pa.Table) -> tuple[pa.Table, dict[str, int]]:
+def _possible(columns: Columns) -> tuple[Columns, dict[str, int]]:
     """Set impossible metric values of samples to absent and count them by column."""
-    rejected: dict[str, int] = {}
-    if "cadence_seconds" not in rows.column_names or _all_possible(rows):
-        return rows, rejected
-    cadence = rows["cadence_seconds"]
+    cadence = columns.get("cadence_seconds")
+    if cadence is None or _all_possible(columns, cadence):
+        return columns, {}
+    cleaned, rejected = dict(columns), {}
     for metric in CATALOGUE:
         for column in metric.columns:
-            if column not in rows.column_names or rows[column].null_count == rows.num_rows:
+            values = columns.get(column)
+            if values is None or values.null_count == len(values):
                 continue
-            values = rows[column]
             good = pc.fill_null(_is_possible(metric, values, cadence), fill_value=True)
-            bad = rows.num_rows - (pc.sum(good).as_py() or 0)
+            bad = len(values) - (pc.sum(good).as_py() or 0)
             if bad:
                 rejected[column] = bad
-                cleaned = pc.if_else(good, values, pa.scalar(None, values.type))
-                rows = rows.set_column(rows.column_names.index(column), column, cleaned)
-    return rows, rejected
+                cleaned[column] = pc.if_else(good, values, pa.scalar(None, values.type))
+    return cleaned, rejected
 
 
-def _all_possible(rows: pa.Table) -> bool:
+def _all_possible(columns: Columns, cadence: Array) -> bool:
     """Say whether surely every value is possible: all columns at once, for a batch has few rows and many columns."""
-    names = set(rows.column_names)
-    found = [(column, bounds) for column, bounds in _BOUNDS.items() if column in names]
-    if not found:
+    names, lowest, highest, within_cadence = _bounds_of(tuple(columns))
+    if not names:
         return True
-    columns = [rows[column] for column, _ in found]
-    values = np.stack([column.to_numpy() for column in columns])
-    lowest, highest, within_cadence = (np.array(part) for part in zip(*(bounds for _, bounds in found), strict=True))
-    good = (values >= lowest[:, None]) & (values <= highest[:, None])
-    good[within_cadence] &= values[within_cadence] <= rows["cadence_seconds"].to_numpy()
+    measured = [columns[name] for name in names]
+    together = pa.concat_arrays([piece for array in measured for piece in getattr(array, "chunks", (array,))])
+    values = together.to_numpy(zero_copy_only=False).reshape(len(names), len(cadence))
+    good = (values >= lowest) & (values <= highest)
+    good[within_cadence] &= values[within_cadence] <= cadence.to_numpy(zero_copy_only=False)
     # Absent values have come as NaN, which is never good: where nothing else is wrong there are as many of both.
-    return bool(((~good).sum(axis=1) == [column.null_count for column in columns]).all())
+    return bool(good.size - np.count_nonzero(good) == together.null_count)
 
 
-def _is_possible(metric: Metric, values: pa.ChunkedArray, cadence: pa.ChunkedArray) -> pa.ChunkedArray:
+@lru_cache(64)
+def _bounds_of(columns: tuple[str, ...]) -> tuple[list[str], Numbers, Numbers, npt.NDArray[np.bool_]]:
+    """Give a table's measured columns, and their bounds, one row a column."""
+    names = [name for name in columns if name in _BOUNDS]
+    lowest, highest, within_cadence = np.array([_BOUNDS[name] for name in names]).reshape(-1, 3).T
+    return names, lowest[:, None], highest[:, None], within_cadence.astype(bool)
+
+
+def _is_possible(metric: Metric, values: Array, cadence: Array) -> Array:
     """Apply ``metrics.is_possible`` to whole columns."""
     good = pc.is_finite(values)
     if metric.lowest is not None:

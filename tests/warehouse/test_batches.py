@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -49,6 +50,26 @@ def samples(**columns: wire.Column) -> wire.Batch:
         },
     )
     return wire.Batch("n", "boot", 1, 0.0, {"device_sample": table})
+
+
+@pytest.mark.parametrize("wrong", ["0.5", [0.5], 10**400])
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_wrong_value_among_many_columns_is_told_by_its_column(wrong: object, place: int) -> None:
+    values: list[Any] = [0.5, 0.5]
+    values[place] = wrong
+    with pytest.raises(BadInputError, match=r"device_sample\.engine_active_ratio"):
+        check(samples(driver_util_ratio=[0.5, 0.5], engine_active_ratio=values, power_watts=[1.0, 2.0]))
+
+
+def test_whole_numbers_absent_values_and_huge_ones_are_read_beside_each_other() -> None:
+    checked = check(
+        samples(driver_util_ratio=[1, None], memory_used_bytes=[2**53 + 1, 5], temperature_celsius=[20.5, 1e300])
+    )
+    rows = checked.tables["device_sample"]
+    assert rows["driver_util_ratio"].to_pylist() == [1.0, None]
+    assert rows["memory_used_bytes"].to_pylist() == [float(2**53), 5.0]
+    assert rows["temperature_celsius"].to_pylist() == [20.5, None]
+    assert checked.rejected == {"temperature_celsius": 1}
 
 
 def test_a_batch_sent_again_adds_nothing(store: Store) -> None:
@@ -169,11 +190,8 @@ def test_a_failed_commit_is_told_to_every_sender_of_the_group(tmp_path: Path) ->
 )
 @settings(max_examples=60)
 def test_all_columns_at_once_and_one_by_one_agree_on_what_is_possible(values: list[float | None], column: str) -> None:
-    rows = pa.table(
-        {
-            "cadence_seconds": pa.array([60.0] * len(values), pa.float32()),
-            column: pa.array(values, pa.float32()),
-        }
-    )
+    cadence = pa.array([60.0] * len(values), pa.float32())
+    whole = {"cadence_seconds": cadence, column: pa.array(values, pa.float32())}
+    in_pieces = {"cadence_seconds": cadence, column: pa.chunked_array([[value] for value in values], pa.float32())}
     one_by_one = [value is None or is_possible(BY_NAME[column], value, 60.0) for value in values]
-    assert batches._all_possible(rows) == all(one_by_one)
+    assert batches._all_possible(whole, cadence) == batches._all_possible(in_pieces, cadence) == all(one_by_one)

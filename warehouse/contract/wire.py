@@ -21,6 +21,8 @@ from warehouse.contract.metrics import METRIC_COLUMNS
 VERSION = 1
 MAX_COMPRESSED_BYTES = 16 * 1024**2
 MAX_PLAIN_BYTES = 256 * 1024**2
+MAX_ROWS = 1_000_000
+"""Rows of a table. One value may stand for all rows: without a limit a short body could ask for any memory."""
 
 LEDGER_ONLY = "import_record"
 """A table that travels with imported rows and names the records they came from; it has no table in the store."""
@@ -157,9 +159,15 @@ def _table(name: str, raw: object, origin: str) -> Table:
     if not isinstance(raw, dict) or not isinstance(raw.get("columns"), dict):
         raise BadInputError(origin, f"table {name!r}", "expected rows and columns")
     rows = _whole(raw, "rows", origin)
+    if rows > MAX_ROWS:
+        raise BadInputError(origin, f"table {name!r}", f"{rows} rows, at most {MAX_ROWS} are taken: send parts")
     for column, values in raw["columns"].items():
         if column not in known:
             raise BadInputError(origin, f"{name}.{column}"[:200], "unknown column")
+        if isinstance(values, str) and len(values) * rows > MAX_PLAIN_BYTES:
+            raise BadInputError(
+                origin, f"{name}.{column}", f"its text {rows} times is more than {MAX_PLAIN_BYTES} bytes"
+            )
         if isinstance(values, dict) or (isinstance(values, list) and len(values) != rows):
             raise BadInputError(origin, f"{name}.{column}", f"expected {rows} values, or one value for all rows")
     return Table(rows, raw["columns"])

@@ -64,6 +64,15 @@ def test_any_bytes_are_refused_and_never_crash(body: bytes) -> None:
         wire.decode(body)
 
 
+def test_one_value_for_all_rows_cannot_stand_for_more_than_fits_into_memory() -> None:
+    many = {"job": {"rows": wire.MAX_ROWS + 1, "columns": {"job_key": "k"}}}
+    with pytest.raises(BadInputError, match="at most 1000000 are taken"):
+        wire.decode(document(tables=many))
+    long = {"job": {"rows": wire.MAX_ROWS, "columns": {"job_key": "k" * 300}}}
+    with pytest.raises(BadInputError, match=r"job\.job_key: its text 1000000 times"):
+        wire.decode(document(tables=long))
+
+
 def test_a_cut_gzip_is_refused() -> None:
     with pytest.raises(BadInputError, match="cut short"):
         wire.decode(document()[:-9])
