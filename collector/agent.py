@@ -20,6 +20,7 @@ from collector.aggregate import Aggregator, Moment, Row
 from collector.attribution import Attribution
 from collector.driver import Driver, DriverGoneError
 from collector.owners import KERNEL, Use
+from collector.process_rows import ProcessRows
 from collector.registry import sources
 from collector.source import DeviceReader, LateReader, Reader, Source, SourceContext
 from collector.sweep import SourceHealth, sweep
@@ -47,6 +48,7 @@ class OpenSource:
     source: Source
     reader: Reader | DeviceReader
     aggregator: Aggregator
+    processes: ProcessRows
 
 
 def now() -> Moment:
@@ -125,7 +127,8 @@ class Agent:
 
     def close(self) -> None:
         """Spool what has been collected and let the driver go. May be called twice."""
-        self._keep([row for opened in self._open for row in opened.aggregator.flush()], [])
+        rows = [row for opened in self._open for row in opened.aggregator.flush()]
+        self._keep(rows, [row for opened in self._open for row in opened.processes.flush(self._owner)])
         for opened in self._open:
             try:
                 opened.reader.close()
@@ -146,10 +149,13 @@ class Agent:
             one.reader.settled(moment, found, self._owner) for one in self._open if isinstance(one.reader, LateReader)
         ]
         rows += [row for one in late for row in one.rows]
+        told: list[Record | Sample] = [record for one in late for record in one.records]
+        for opened in self._open:
+            told += opened.processes.add(moment, found[opened.source.name], self._owner)
         back = self._driver.reprobe()
         changed = back or any(device.lost for device in self._driver.devices)
         records = self._inventory.update(self._driver, moment.wall) if changed else []
-        self._keep(rows, [*records, *self._events(), *(record for one in late for record in one.records)])
+        self._keep(rows, [*records, *self._events(), *told])
 
     def _owner(self, pid: int) -> str | None:
         """Name the attempt that a process belongs to."""
@@ -183,16 +189,20 @@ class Agent:
 
     def _open_source(self, source: Source) -> OpenSource:
         settings = self._settings
-        aggregator = Aggregator(
-            source.name,
-            interval_seconds=settings[names.INTERVAL_SECONDS],
-            cadence_seconds=settings[names.CADENCE_SECONDS],
-            gap_intervals=settings[names.GAP_INTERVALS],
-            least_covered_ratio=settings[names.LEAST_COVERED_RATIO],
+        aggregator, of_processes = (
+            Aggregator(
+                source.name,
+                interval_seconds=settings[names.INTERVAL_SECONDS],
+                cadence_seconds=settings[names.CADENCE_SECONDS],
+                gap_intervals=settings[names.GAP_INTERVALS],
+                least_covered_ratio=settings[names.LEAST_COVERED_RATIO],
+            )
+            for _ in range(2)
         )
+        place = (settings[names.CLUSTER], node_name(settings))
         reader = source.open(SourceContext(self._driver, settings))
         self.health.setdefault(source.name, SourceHealth())
-        return OpenSource(source, reader, aggregator)
+        return OpenSource(source, reader, aggregator, ProcessRows(of_processes, source.name, place))
 
     def _keep(self, rows: list[Row], records: Sequence[Record | Sample]) -> None:
         samples = None

@@ -115,6 +115,14 @@ class Aggregator:
         self._tracks.clear()
         return rows
 
+    def forget_silent(self, moment: Moment) -> None:
+        """Forget who has said nothing for longer than a gap and has nothing open: it is gone, or begins anew."""
+        self._tracks = {
+            name: track
+            for name, track in self._tracks.items()
+            if track.stretch is not None or moment.monotonic - track.last.monotonic <= self._gap_seconds
+        }
+
     def _add(self, track: _Track, moment: Moment, reading: Reading) -> Iterator[Row]:
         before, track.last = track.last, moment
         seconds = moment.monotonic - before.monotonic

@@ -84,6 +84,9 @@ def test_what_the_cards_do_arrives_as_rows_of_the_cadence_with_their_owner(
     for row in (nvml, gpm):
         assert (row["attempt_key"], row["attribution"], row["share_ratio"]) == ("c/a#0:1", "scheduler", 1.0)
         assert row["sampled_at"] % 1 == 0
+    process = full(receiver.rows("process_sample"))[-1]
+    assert (process["pid"], process["source"], process["attempt_key"]) == (71, "nvml", "c/a#0:1")
+    assert (process["memory_used_bytes"], process["driver_util_ratio"]) == (20 * 1024**3, None)
     idle = full(of(rows, IDLE, "nvml"))[1]
     assert (idle["attempt_key"], idle["attribution"]) == (None, None)
     assert (idle["driver_util_ratio"], idle["process_count"]) == (0.0, 0)

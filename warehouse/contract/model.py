@@ -225,6 +225,9 @@ class ProcessSample:
     ``process_key`` tells processes apart for ever. ``tracing_seconds`` is the time that tracing itself added while the
     device was idle, with its bounds; None where its cost was never calibrated. The GPU-bound share without it is
     ``gpu_bound_seconds / (covered_seconds - tracing_seconds)``.
+
+    One row per source: the tracer (``kernels``) tells times and counts, the driver (``nvml``) memory and the process's
+    share of the driver's sample slices.
     """
 
     TABLE: ClassVar[str] = "process_sample"
@@ -255,6 +258,7 @@ class ProcessSample:
     tracing_low_seconds: float | None = None
     tracing_seconds: float | None = None
     tracing_high_seconds: float | None = None
+    driver_util_ratio: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
