@@ -107,6 +107,56 @@ IMPORT_LONGEST_CADENCE_SECONDS = Setting(
     1.0,
     86_400.0,
 )
+IMPORT_WORKLOAD_GAP_SECONDS = Setting(
+    "import",
+    "workload_gap_seconds",
+    900.0,
+    "seconds",
+    "A workload of the same name that is seen again later than this is another one: longer than a scraper restarts.",
+    1.0,
+    86_400.0,
+)
+IMPORT_EXPORTER_PODS = Setting(
+    "import",
+    "exporter_pods",
+    ("dcgm-exporter", "nvidia-gpu-exporter", "nvitop-exporter", "gpu-exporter", "trueload-agent"),
+    "parts of names",
+    "Pods and containers of exporters, as their charts name them: they are never the workload.",
+)
+IMPORT_PROMETHEUS_WINDOW_SECONDS = Setting(
+    "import",
+    "prometheus_window_seconds",
+    3600.0,
+    "seconds",
+    "One answer of a server: an hour of 2,000 series at 15 s is half a million values. Halved where it is too much.",
+    60.0,
+    86_400.0,
+)
+IMPORT_PROMETHEUS_PAGE_SERIES = Setting(
+    "import",
+    "prometheus_page_series",
+    2000,
+    "series",
+    "Targets are asked for together up to this many series, so that an answer stays near 20 MB.",
+    1,
+    1_000_000,
+)
+IMPORT_PROMETHEUS_TIMEOUT_SECONDS = Setting(
+    "import",
+    "prometheus_timeout_seconds",
+    60.0,
+    "seconds",
+    "Prometheus itself gives up on a query after two minutes (query.timeout); a window is halved before that.",
+    1.0,
+    600.0,
+)
+IMPORT_PROMETHEUS_TOKEN_FILE = Setting(
+    "import",
+    "prometheus_token_file",
+    "",
+    "path",
+    "Holds the bearer token of a server that wants one; a name and password may stand in the address.",
+)
 
 SEAL_AFTER_SECONDS = Setting(
     "lake",
@@ -197,6 +247,12 @@ SETTINGS: tuple[AnySetting, ...] = (
     IMPORT_REQUEUE_WINDOW_SECONDS,
     IMPORT_LONE_CADENCE_SECONDS,
     IMPORT_LONGEST_CADENCE_SECONDS,
+    IMPORT_WORKLOAD_GAP_SECONDS,
+    IMPORT_EXPORTER_PODS,
+    IMPORT_PROMETHEUS_WINDOW_SECONDS,
+    IMPORT_PROMETHEUS_PAGE_SERIES,
+    IMPORT_PROMETHEUS_TIMEOUT_SECONDS,
+    IMPORT_PROMETHEUS_TOKEN_FILE,
     SPARK_MASTER,
     SPARK_DRIVER_HOST,
     SPARK_DRIVER_MEMORY_BYTES,
