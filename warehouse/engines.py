@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 import ibis
 import pyarrow as pa
 
-from warehouse import layout, queries
+from warehouse import aliases, layout, queries
 from warehouse.arrow import COLUMN_TYPES
 from warehouse.contract.errors import StoreError
+from warehouse.contract.node_keys import UNKNOWN
 from warehouse.contract.units import SECONDS_PER_DAY
 from warehouse.settings import (
     SPARK_DRIVER_HOST,
@@ -136,7 +137,11 @@ def open_lake(data: Path, engine: Engine, settings: Settings) -> Iterator[Lake]:
     with ExitStack() as stack:
         bind = _on_duckdb if engine is Engine.DUCKDB else _on_spark
         backend = bind(stack, manifest, settings)
-        known = {name: _complete(backend, name, name in manifest.files) for name in queries.TABLE_NAMES}
+        views = _name_attempts(backend, manifest)
+        known = {
+            name: _complete(backend, name, views.get(name, name), name in manifest.files)
+            for name in queries.TABLE_NAMES
+        }
         yield Lake(queries.Tables(**known, samples_end_at=manifest.sealed_until_at))
 
 
@@ -155,12 +160,28 @@ def ask(
         return answers[question](lake, settings, parameters)
 
 
-def _complete(backend: SQLBackend, name: str, has_files: bool) -> Table:  # noqa: FBT001 - one call, above
+def _name_attempts(backend: Any, manifest: Manifest) -> dict[str, str]:
+    """Make a view of each table in which node keys are the attempts that they mean; gives their names."""
+    if aliases.TABLE not in manifest.files:
+        return {}
+    known = backend.table(aliases.TABLE).filter(ibis._.certainty != UNKNOWN)
+    count, timed = known.aggregate(all=known.count(), timed=known.since_at.count()).to_pyarrow().to_pylist()[0].values()
+    views: dict[str, str] = {}
+    for table in queries.TABLE_NAMES if count else ():
+        columns = backend.table(table).columns if table in manifest.files and table != "attempt" else ()
+        if "attempt_key" in columns:
+            views[table] = f"named_{table}"
+            query = aliases.naming(table, columns, table, timed=timed > 0)
+            backend.raw_sql(f"CREATE OR REPLACE TEMPORARY VIEW named_{table} AS {query}")
+    return views
+
+
+def _complete(backend: SQLBackend, name: str, view: str, has_files: bool) -> Table:  # noqa: FBT001 - one call, above
     """Give a table with every column that the store has: one that came after all files were written is absent there."""
     schema = ibis.Schema.from_pyarrow(pa.schema([(column, kind) for column, (kind, _) in COLUMN_TYPES[name].items()]))
     if not has_files:
         return ibis.memtable([], schema=schema)
-    table = backend.table(name)
+    table = backend.table(view)
     missing = {column: ibis.null(kind) for column, kind in schema.items() if column not in table.columns}
     return table.mutate(**missing) if missing else table
 

@@ -21,7 +21,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from warehouse import layout
+from warehouse import aliases, layout
 from warehouse.contract.errors import StoreError
 from warehouse.contract.model import RECORDS
 
@@ -39,6 +39,9 @@ ORDER = {
     "host_sample": "node, sampled_at, scope, subject",
 }
 """How rows of a day are sorted: by device, then time, so that one device's history is a few row groups."""
+
+SNAPSHOTS = (*RECORDS, aliases.TABLE)
+"""Tables that lie in the lake as they stood when it was published: what samples are joined with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +128,7 @@ def write_anew(store: Store, day: SealedDay, query: str) -> SealedDay:
 def publish(store: Store, data: Path) -> None:
     """Write fresh snapshots of the keyed tables and replace the manifest: what engines of other machines read."""
     generation = 1 + max((_generation(folder) for folder in _snapshot_folders(data)), default=0)
-    for table in RECORDS:
+    for table in SNAPSHOTS:
         folder = data / layout.FOLDER / table / f"gen={generation}"
         with store.long_transaction() as transaction:
             _write_part(transaction, f'SELECT * FROM "{table}"', folder)
@@ -139,7 +142,7 @@ def publish(store: Store, data: Path) -> None:
         }
         for day in sealed_days(store)
     ]
-    snapshots = {table: f"{table}/gen={generation}" for table in RECORDS}
+    snapshots = {table: f"{table}/gen={generation}" for table in SNAPSHOTS}
     replace_durably(
         data / layout.FOLDER / layout.MANIFEST,
         json.dumps({"version": 1, "days": days, "snapshots": snapshots}, indent=1),
@@ -224,7 +227,7 @@ def _measured(transaction: Transaction, day: SealedDay, folder: Path) -> SealedD
 
 
 def _snapshot_folders(data: Path) -> Iterator[Path]:
-    for table in RECORDS:
+    for table in SNAPSHOTS:
         yield from (data / layout.FOLDER / table).glob("gen=*")
 
 

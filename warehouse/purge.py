@@ -16,13 +16,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from warehouse import lake, layout, tombstones
+from warehouse import aliases, lake, layout, tombstones
 from warehouse.contract.errors import BadUseError, StoreError
 from warehouse.contract.units import iso
 from warehouse.tombstones import KEYS, PROJECT, USER, Tombstone, forbidden
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from warehouse.client import Document
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 LONGEST_NAME = 1000
 KEYS_FILE = "purged_keys.parquet"
-OWN_TABLES = ("purged_key", "tombstone")
+OWN_TABLES = ("purged_key", "tombstone", aliases.TABLE)
 OUT_OF_REACH = (
     "what agents still hold: it is refused when it arrives",
     "backups made before: restore holds them against tombstones.json; delete those that must not be kept",
@@ -113,6 +113,8 @@ def sweep(store: Store, *, files_at_once: bool = False) -> Counter[str]:
         deleted += _delete_named(transaction, dry_run=False)
     for day in lake.sealed_days(store):
         deleted[day.table] += _rewrite(store, day)
+    with store.transaction() as transaction:  # until here it told which node keys were theirs
+        transaction.execute(f"DELETE FROM {aliases.TABLE} WHERE {forbidden('attempt_key', 'attempt')}")
     _leave_keys(store)
     lake.publish(store, store.data)
     if files_at_once:
@@ -156,6 +158,9 @@ def _delete_hot(store: Store, stones: list[Tombstone], *, dry_run: bool = False)
         transaction.execute(
             tombstones.forbid("attempt", f"SELECT attempt_key FROM attempt WHERE {forbidden('job_key', 'job')}")
         )
+        # What a node calls them is forbidden, too, but for a number that was given to others as well.
+        own = f"SELECT node_key FROM {aliases.TABLE} WHERE since_at IS NULL AND {forbidden('attempt_key', 'attempt')}"
+        transaction.execute(tombstones.forbid("attempt", own))
         deleted += _delete_named(transaction, dry_run=dry_run)
         if dry_run:
             raise _Rehearsed
@@ -167,27 +172,38 @@ def _delete_named(transaction: Transaction, *, dry_run: bool) -> Counter[str]:
     rows = transaction.execute(
         "SELECT table_name, list(column_name) FROM duckdb_columns() JOIN duckdb_tables() "
         "USING (database_name, schema_name, table_name) WHERE database_name = current_database() "
-        f"AND table_name NOT IN {OWN_TABLES} AND column_name IN ('job_key', 'attempt_key') GROUP BY 1 ORDER BY 1"
+        f"AND table_name NOT IN {OWN_TABLES} GROUP BY 1 HAVING bool_or(column_name IN ('job_key', 'attempt_key')) "
+        "ORDER BY 1"
     )
     deleted: Counter[str] = Counter()
     for table, columns in rows:
-        named = " OR ".join(forbidden(f"{kind}_key", kind) for kind in KEYS if f"{kind}_key" in str(columns))
+        names = [str(column) for column in columns] if isinstance(columns, list) else []
+        ways = [forbidden(f"{kind}_key", kind) for kind in KEYS if f"{kind}_key" in names]
+        if "attempt_key" in names:
+            ways.append(_is_theirs(names, f'"{table}"'))
+        named = " OR ".join(ways)
         verb = "SELECT count(*)" if dry_run else "DELETE"
         deleted[str(table)] += int(str(transaction.execute(f'{verb} FROM "{table}" WHERE {named}')[0][0]))
     return deleted
+
+
+def _is_theirs(columns: Sequence[str], rows: str) -> str:
+    """Give the SQL condition under which a row carries a node's key of a forbidden attempt."""
+    return aliases.meaning(columns, rows, forbidden("known.attempt_key", "attempt"))
 
 
 def _rewrite(store: Store, day: lake.SealedDay) -> int:
     """Write a day anew without the rows that name a forbidden attempt; gives their number."""
     file = day.folder(store.data) / layout.PART
     source = layout.read(file)
-    if "attempt_key" not in store.read(f"SELECT * FROM {source} LIMIT 0").column_names:
+    columns = store.read(f"SELECT * FROM {source} LIMIT 0").column_names
+    if "attempt_key" not in columns:
         return 0
-    named = forbidden("attempt_key", "attempt")
-    count = int(store.read(f"SELECT count(*) AS n FROM {source} WHERE {named}").to_pylist()[0]["n"])
+    named = f"({forbidden('attempt_key', 'attempt')} OR {_is_theirs(columns, 'sealed')})"
+    count = int(store.read(f"SELECT count(*) AS n FROM {source} AS sealed WHERE {named}").to_pylist()[0]["n"])
     if count:
         try:
-            lake.write_anew(store, day, f"SELECT * FROM {source} WHERE NOT coalesce({named}, false)")
+            lake.write_anew(store, day, f"SELECT * FROM {source} AS sealed WHERE NOT coalesce({named}, false)")
         except OSError as cause:
             raise StoreError(f"{file}: could not be written anew, the purge goes on with the next start") from cause
         os.utime(file.parent)  # it is replaced from now on: readers that began earlier keep it for their time
@@ -201,11 +217,14 @@ def _count_sealed(store: Store, whom: Whom) -> Counter[str]:
     counted: Counter[str] = Counter()
     for day in lake.sealed_days(store):
         source = layout.read(day.folder(store.data) / layout.PART)
-        if "attempt_key" not in store.read(f"SELECT * FROM {source} LIMIT 0").column_names:
+        names = store.read(f"SELECT * FROM {source} LIMIT 0").column_names
+        if "attempt_key" not in names:
             continue
+        theirs = aliases.meaning(names, "sealed", "known.attempt_key IN (SELECT attempt_key FROM theirs)")
         rows = store.read(
-            f"SELECT count(*) AS n FROM {source} AS sealed WHERE attempt_key IN (SELECT attempt_key FROM attempt "
-            f"JOIN job USING (job_key) WHERE ({columns}) AND job.cluster = coalesce(?, job.cluster))",
+            "WITH theirs AS (SELECT attempt_key FROM attempt JOIN job USING (job_key) "
+            f"WHERE ({columns}) AND job.cluster = coalesce(?, job.cluster)) SELECT count(*) AS n FROM {source} "
+            f"AS sealed WHERE attempt_key IN (SELECT attempt_key FROM theirs) OR {theirs}",
             [*values, whom.cluster],
         )
         counted[day.table] += int(rows.to_pylist()[0]["n"])

@@ -120,9 +120,9 @@ def _visible(cursor: duckdb.DuckDBPyConnection, table: str, source: str) -> str:
     if table in OPEN_TABLES:
         return everything
     if table == "allocation":
-        return _allocations(columns)
+        return _allocations(columns, source)
     if table == "event":
-        return _events(columns)
+        return _events(columns, source)
     if "attempt_key" in columns:
         return f"{everything} SEMI JOIN seen_attempt_key USING (attempt_key)"
     if "job_key" in columns:
@@ -130,16 +130,16 @@ def _visible(cursor: duckdb.DuckDBPyConnection, table: str, source: str) -> str:
     return f"{everything} LIMIT 0"
 
 
-def _allocations(columns: list[str]) -> str:
+def _allocations(columns: list[str], source: str) -> str:
     kept = {"gpu_count", "start_at", "end_at", "share_ratio", "device_uuid"}
     unnamed = ", ".join(f'"{column}"' if column in kept else f'NULL AS "{column}"' for column in columns)
     return f"""
-        SELECT * FROM allocation SEMI JOIN seen_attempt_key USING (attempt_key)
+        SELECT * FROM "{source}" SEMI JOIN seen_attempt_key USING (attempt_key)
         UNION ALL BY NAME
         SELECT {unnamed} FROM (
-            SELECT other.* FROM allocation AS other ANTI JOIN seen_attempt_key USING (attempt_key)
+            SELECT other.* FROM "{source}" AS other ANTI JOIN seen_attempt_key USING (attempt_key)
         ) AS other WHERE EXISTS (
-            SELECT 1 FROM (SELECT * FROM allocation SEMI JOIN seen_attempt_key USING (attempt_key)) AS own
+            SELECT 1 FROM (SELECT * FROM "{source}" SEMI JOIN seen_attempt_key USING (attempt_key)) AS own
             WHERE own.device_uuid = other.device_uuid
             AND own.start_at < coalesce(other.end_at, 'infinity'::TIMESTAMP)
             AND other.start_at < coalesce(own.end_at, 'infinity'::TIMESTAMP)
@@ -147,9 +147,9 @@ def _allocations(columns: list[str]) -> str:
     """
 
 
-def _events(columns: list[str]) -> str:
+def _events(columns: list[str], source: str) -> str:
     plain = ", ".join('NULL AS "detail"' if column == "detail" else f'"{column}"' for column in columns)
     return f"""
-        SELECT * FROM event SEMI JOIN seen_attempt_key USING (attempt_key)
-        UNION ALL BY NAME SELECT {plain} FROM event WHERE attempt_key IS NULL
+        SELECT * FROM "{source}" SEMI JOIN seen_attempt_key USING (attempt_key)
+        UNION ALL BY NAME SELECT {plain} FROM "{source}" WHERE attempt_key IS NULL
     """

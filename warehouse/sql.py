@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 LONGEST_CHARACTERS = 100_000
 PUBLIC = frozenset(COLUMN_TYPES) - {LEDGER_ONLY} | {
+    "attempt_alias",
     "batch_ledger",
     "rejected_value",
     "sealed_day",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import pyarrow as pa
 
-from warehouse import layout, queries, tombstones
+from warehouse import aliases, layout, queries, tombstones
 from warehouse.arrow import COLUMN_TYPES, to_arrow
 from warehouse.contract.errors import StoreBusyError, StoreError
 from warehouse.contract.metrics import METRIC_COLUMNS
@@ -87,9 +87,38 @@ class Store:
         with self.cursor() as cursor, watched(cursor.interrupt):
             cursor.execute("BEGIN")
             try:
-                yield cursor, {table: self._hot_and_sealed(cursor, table) for table in queries.SAMPLE_TABLES}
+                yield cursor, self._sources(cursor)
             finally:
                 _roll_back(cursor)
+
+    def _sources(self, cursor: duckdb.DuckDBPyConnection) -> dict[str, str]:
+        """Give the view to read instead of a table, where one is needed.
+
+        Samples lie partly in the lake, and what nodes call attempts is read as the attempts' own keys.
+        """
+        sources = {table: self._hot_and_sealed(cursor, table) for table in queries.SAMPLE_TABLES}
+        known, timed = cursor.execute(aliases.COUNTS).fetchone() or (0, 0)
+        if not known:
+            return sources
+        for table in queries.TABLE_NAMES:
+            source = sources.get(table, table)
+            source = f'{DATABASE}.main."{table}"' if source == table else source
+            columns = [str(row[0]) for row in cursor.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()]
+            if table != "attempt" and "attempt_key" in columns:
+                query = aliases.naming(table, columns, source, timed=timed > 0)
+                cursor.execute(f"CREATE OR REPLACE TEMP VIEW named_{table} AS {query}")
+                sources[table] = f"named_{table}"
+        return sources
+
+    def take_note_of_node_keys(self) -> None:
+        """Find the node keys of all rows and what they mean, where that is not known from their arrival."""
+        with self.transaction() as transaction, self.cursor() as cursor:
+            for table in queries.TABLE_NAMES:
+                view = self._hot_and_sealed(cursor, table) if table in queries.SAMPLE_TABLES else table
+                columns = [str(row[0]) for row in cursor.execute(f'DESCRIBE "{view}"').fetchall()]
+                if table != "attempt" and "attempt_key" in columns:
+                    aliases.take(transaction, cursor.sql(f'SELECT DISTINCT attempt_key FROM "{view}"').to_arrow_table())
+            aliases.settle(transaction)
 
     def _hot_and_sealed(self, cursor: duckdb.DuckDBPyConnection, table: str) -> str:
         """Make a view of a sample table over the hot file and its sealed days; gives the view's name."""
@@ -106,9 +135,8 @@ class Store:
         return view
 
     def show_whole_tables(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Have the name of each sample table mean, on this cursor, its rows in the hot file and in the lake."""
-        for table in queries.SAMPLE_TABLES:
-            view = self._hot_and_sealed(cursor, table)
+        """Have the name of each table mean, on this cursor, all its rows, with the attempts' own keys."""
+        for table, view in self._sources(cursor).items():
             if view != table:
                 cursor.execute(f'CREATE OR REPLACE TEMP VIEW "{table}" AS SELECT * FROM {view}')
 
@@ -225,6 +253,7 @@ class Transaction:
         kind = RECORDS.get(name)
         is_added = kind is None or (rows.num_rows >= MANY_ROWS and self._are_all_new(name, kind.KEY, rows))
         self.execute_with(rows, _append(name, rows) if kind is None or is_added else _merge(name, kind.KEY))
+        aliases.follow(self, name, rows)
         return int(given)
 
     def _are_all_new(self, name: str, key: tuple[str, ...], rows: pa.Table) -> bool:
@@ -295,13 +324,16 @@ def open_store(
         raise
     try:
         connection.execute("SET TimeZone = 'UTC'")
-        _migrate(connection)
+        is_older = _migrate(connection)
         _reveal_lost_commits(connection, counter, path)
     except (duckdb.Error, StoreError) as cause:
         connection.close()
         counter.close()
         raise cause if isinstance(cause, StoreError) else _migration_error(path, cause) from cause
-    return Store(connection, data, counter)
+    store = Store(connection, data, counter)
+    if is_older:
+        store.take_note_of_node_keys()
+    return store
 
 
 def _connect(path: Path, config: Config, *, recover: bool) -> duckdb.DuckDBPyConnection:
@@ -366,7 +398,8 @@ def _config(data: Path, memory_limit_bytes: int | None) -> Config:
     return config
 
 
-def _migrate(connection: duckdb.DuckDBPyConnection) -> None:
+def _migrate(connection: duckdb.DuckDBPyConnection) -> bool:
+    """Bring the schema up to date; says whether the store is of an earlier one."""
     connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER PRIMARY KEY, applied_at TIMESTAMP)")
     done = {version for (version,) in connection.execute("SELECT version FROM schema_version").fetchall()}
     migrations = _migrations()
@@ -381,6 +414,7 @@ def _migrate(connection: duckdb.DuckDBPyConnection) -> None:
         connection.execute("COMMIT")
     for column in METRIC_COLUMNS:
         connection.execute(f"ALTER TABLE device_sample ADD COLUMN IF NOT EXISTS {column} FLOAT")
+    return bool(done) and len(done) < len(migrations)
 
 
 def _migrations() -> list[tuple[int, str]]:

@@ -37,6 +37,9 @@ FAILED_STATES = frozenset(
 )
 """States whose GPU time counts as ``failed``: the attempt did not reach its own end."""
 
+LOST_STATES = frozenset({AttemptState.REQUEUED, AttemptState.PREEMPTED, AttemptState.NODE_FAIL})
+"""States after which a scheduler may start the same job again."""
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -74,7 +77,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One start of a job. A requeue makes a new one. ``end_at`` is None while it runs."""
+    """One start of a job. A requeue makes a new one. ``end_at`` is None while it runs.
+
+    ``other_id`` is a second name that a node may know it by: Slurm's SLUID, or a pod's ``namespace/name``.
+    """
 
     TABLE: ClassVar[str] = "attempt"
     KEY: ClassVar[tuple[str, ...]] = ("attempt_key",)
@@ -92,6 +98,7 @@ class Attempt:
     node_count: int | None = None
     node_list: str | None = None
     cpu_count: int | None = None
+    other_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

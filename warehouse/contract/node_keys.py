@@ -11,16 +11,27 @@ it writes a *node key*, and whoever knows the attempts finds the one it means (d
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
 START_SLACK_SECONDS: Final = 120.0
-"""A prolog runs after the start that accounting writes down, on a clock of its own: an attempt fits when it started at
-most this much after what the node says."""
+"""A prolog runs on a clock of its own: an attempt still fits when it started at most this much after what the node
+says, or ended at most this much before."""
 
 SLURM, SLUID, POD, POD_NAME = "slurm", "sluid", "pod", "podname"
+GIVEN_ONCE: Final = frozenset({SLUID, POD})
+"""Kinds of ids that are never given to another job."""
+
+EXACT, BY_START, BY_TIME, NEAR = "exact", "by_start", "by_time", "near"
+AMBIGUOUS, UNKNOWN = "ambiguous", "unknown"
+"""How sure it is which attempt is meant: it is the only one with this id that fits; the one of several that had started
+last; the one that ran when the row was taken; one that is only near what the node's clock says; two fit equally, so
+that nobody is blamed; none is known yet."""
+
 _SHAPE: Final = re.compile(r"(?P<cluster>.+)/@(?P<kind>slurm|sluid|pod|podname):(?P<id>[^:]+):(?P<start>\d*)")
 
 
@@ -41,13 +52,32 @@ class NodeKey:
 
 @dataclass(frozen=True, slots=True)
 class KnownAttempt:
-    """An attempt with its key and what a node may know it by: ids are JobIDRaw, SLUID, pod UID, namespace/name."""
+    """An attempt with its key and what a node may know it by: ids are JobIDRaw, SLUID, pod UID, namespace/name.
+
+    ``is_lost`` says that the same job may have been started again since: a node that names a later time may mean that.
+    """
 
     attempt_key: str
     cluster: str
     scheduler_ids: frozenset[str]
     start_at: float | None
     end_at: float | None
+    source: str = ""
+    is_lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What rows with a node key belong to: those of ``[since_at, until_at)``, or all of them where both are None.
+
+    ``until_at`` alone may be None: for ever. ``source`` is who told of the attempt.
+    """
+
+    attempt_key: str | None
+    certainty: str
+    source: str | None = None
+    since_at: float | None = None
+    until_at: float | None = None
 
 
 def parse_node_key(text: str) -> NodeKey | None:
@@ -58,23 +88,58 @@ def parse_node_key(text: str) -> NodeKey | None:
     return NodeKey(found["cluster"], found["kind"], found["id"], float(found["start"]) if found["start"] else None)
 
 
-def find_attempt(wanted: NodeKey, known: Iterable[KnownAttempt]) -> str | None:
-    """Give the key of the attempt that a node means; None when there is none, or more than one fits equally.
+def match(wanted: NodeKey, known: Iterable[KnownAttempt]) -> list[Match]:
+    """Say which attempts a node means by a key, as far as they are known now; never empty.
 
-    Of an id's attempts it is the last that had started by then (within ``START_SLACK_SECONDS``) and had not ended.
+    * With a start: of the id's attempts the last that had started by then and had not ended. Where there is none,
+      clocks differ: the last that started within ``START_SLACK_SECONDS`` after it, else the last that had ended within
+      the slack before it, unless its job may have been started again.
+    * Without: the only one, of an id that is given once; else each row belongs to the attempt that ran at its time.
     """
     own = [one for one in known if one.cluster == wanted.cluster and wanted.scheduler_id in one.scheduler_ids]
-    if wanted.start_at is None:
-        return own[0].attempt_key if len(own) == 1 else None
-    at = wanted.start_at
-    fitting = [
-        one
-        for one in own
-        if one.start_at is not None
-        and one.start_at <= at + START_SLACK_SECONDS
-        and (one.end_at is None or one.end_at >= at)
-    ]
-    starts = sorted(((one.start_at or 0.0, one.attempt_key) for one in fitting), reverse=True)
-    if len(starts) > 1 and starts[0][0] == starts[1][0]:
-        return None
-    return starts[0][1] if starts else None
+    if not own:
+        return [Match(None, UNKNOWN)]
+    if wanted.start_at is not None:
+        return [_by_start(wanted.start_at, own)]
+    if wanted.kind in GIVEN_ONCE and len(own) == 1:
+        return [Match(own[0].attempt_key, EXACT, own[0].source)]
+    return _by_time(own) or [Match(None, UNKNOWN)]
+
+
+def _by_start(at: float, own: Sequence[KnownAttempt]) -> Match:
+    begun = [one for one in own if one.start_at is not None and one.start_at <= at + START_SLACK_SECONDS]
+    open_then = [one for one in begun if _end(one) >= at]
+    fitting, certainty = [one for one in open_then if (one.start_at or 0.0) <= at], EXACT if len(own) == 1 else BY_START
+    if not fitting:
+        just_ended = [one for one in begun if not one.is_lost and _end(one) + START_SLACK_SECONDS >= at]
+        fitting, certainty = open_then or just_ended, NEAR
+    if not fitting:
+        return Match(None, UNKNOWN)
+    latest = max(one.start_at or 0.0 for one in fitting)
+    meant = [one for one in fitting if one.start_at == latest]
+    return Match(meant[0].attempt_key, certainty, meant[0].source) if len(meant) == 1 else Match(None, AMBIGUOUS)
+
+
+def _by_time(own: Iterable[KnownAttempt]) -> list[Match]:
+    """Give each attempt its time with some slack; neighbours part where one ended or, at the latest, the next began."""
+    begun = sorted((one for one in own if one.start_at is not None), key=lambda one: one.start_at or 0.0)
+    groups = [list(same) for _, same in groupby(begun, key=lambda one: one.start_at or 0.0)]
+    begins: list[float] = []
+    ended = -math.inf
+    for same in groups:
+        start = same[0].start_at or 0.0
+        begins.append(max(start - START_SLACK_SECONDS, min(ended, start)))
+        ended = max(map(_end, same))
+    found: list[Match] = []
+    for same, since, following in zip(groups, begins, [*begins[1:], math.inf], strict=True):
+        until = min(max(map(_end, same)) + START_SLACK_SECONDS, following)
+        ends = None if math.isinf(until) else until
+        if len(same) == 1:
+            found.append(Match(same[0].attempt_key, BY_TIME, same[0].source, since, ends))
+        else:
+            found.append(Match(None, AMBIGUOUS, None, since, ends))
+    return found
+
+
+def _end(one: KnownAttempt) -> float:
+    return math.inf if one.end_at is None else one.end_at

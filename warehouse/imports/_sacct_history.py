@@ -13,11 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from warehouse.contract.model import AttemptState
+from warehouse.contract.model import LOST_STATES
 from warehouse.importer import PastAttempt
-
-LOST_STATES = frozenset({AttemptState.REQUEUED, AttemptState.PREEMPTED, AttemptState.NODE_FAIL})
-"""States after which Slurm may start the same job again."""
 
 _CLOCK_SLACK_SECONDS = 60.0
 """How much before the end of a lost start its successor may be submitted: node and controller end it apart."""

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
-from warehouse.contract.model import Allocation, Attempt, AttemptState, Job, Record, Step
+from warehouse.contract.model import LOST_STATES, Allocation, Attempt, AttemptState, Job, Record, Step
 from warehouse.importer import Imported, ImportOptions
 from warehouse.imports import _slurm_values as slurm
-from warehouse.imports._sacct_history import LOST_STATES, History, Place, Run, new_place
+from warehouse.imports._sacct_history import History, Place, Run, new_place
 from warehouse.imports._sacct_rows import SacctRow
 from warehouse.imports._values import BadRowError, Clock, Lenient, cluster_name, short_text, whole
 
