@@ -43,6 +43,22 @@ def last_words(store: Store) -> str | None:
     return None
 
 
+def leave_within(seconds: float) -> None:
+    """Have this process end by itself, with exit code 1, if it is still there after so many seconds.
+
+    What keeps it may be a long question, or a day that is being sealed; for the store this is a kill, which loses
+    nothing that was acknowledged.
+    """
+
+    def leave() -> None:
+        LOG.critical("the process did not end within %g s; it ends now", seconds)
+        os._exit(1)
+
+    timer = threading.Timer(seconds, leave)
+    timer.daemon = True
+    timer.start()
+
+
 class Pulse:
     """A thread that asks the database whether it lives. Use as a context manager."""
 
@@ -61,17 +77,15 @@ class Pulse:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Ask no more; where the database died, the process still has to be gone in time."""
-        if self.cause is None:
-            self._enough.set()
-            self._thread.join()
+        """Ask no more."""
+        self._enough.set()
+        self._thread.join()
 
     def _run(self) -> None:
         while not self._enough.wait(PROBE_SECONDS):
             self.cause = last_words(self._store)
             if self.cause is not None:
                 LOG.critical("%s: the database gave up: %s", self._store.data, self.cause)
+                leave_within(LEAVE_SECONDS)
                 self._on_death()
-                self._enough.wait(LEAVE_SECONDS)
-                LOG.critical("%s: the process did not end within %g s; it ends now", self._store.data, LEAVE_SECONDS)
-                os._exit(1)
+                return

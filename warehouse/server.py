@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import socket
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +21,10 @@ from warehouse.contract.errors import StoreError
 from warehouse.credentials import Credentials
 from warehouse.door import Door
 from warehouse.observe import Observations
-from warehouse.pulse import Pulse
+from warehouse.pulse import LEAVE_SECONDS, Pulse, leave_within
 from warehouse.routes import agents, delivery, freehand, identity, imports, numbers, questions, upkeep
 from warehouse.settings import SHARED_AGENT_TOKEN
-from warehouse.web import Site, explain_errors
+from warehouse.web import Site, end_questions_at, explain_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +37,10 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("trueload.server")
 GRACE_SECONDS = 5
-"""How long open requests may still run after the server was told to stop."""
+"""How long open requests may still run after the server was told to stop; then they are cut off."""
+
+LAST_QUESTION_SECONDS = 3.0
+"""How long questions may: early enough that who asked is still told."""
 
 ROUTES = (numbers, identity, delivery, agents, questions, freehand, imports, upkeep)
 
@@ -108,7 +112,7 @@ def serve(store: Store, app: FastAPI, where: Listening, token: str) -> None:
         shown = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
         scheme, fingerprint = ("http", None) if where.tls is None else ("https", tls.fingerprint(where.tls))
         address = access.Address(f"{scheme}://{shown}:{bound[1]}", os.getpid(), token, fingerprint)
-        server = uvicorn.Server(config)
+        server = _Server(config, app)
         access.publish(data, address)
         LOG.info("serving %s on %s", data, address.url)
         # uvicorn raises a signal anew once it has ended its requests; SIGTERM as such would then skip what follows.
@@ -123,6 +127,19 @@ def serve(store: Store, app: FastAPI, where: Listening, token: str) -> None:
                 access.withdraw(data)
     if pulse.cause is not None:
         raise StoreError(f"{data}: the database gave up and must be opened anew; start again ({pulse.cause})")
+
+
+class _Server(uvicorn.Server):
+    """Tells questions when they have to come to an end, and leaves in any case."""
+
+    def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
+        super().__init__(config)
+        self._app = app
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        leave_within(LEAVE_SECONDS)
+        end_questions_at(self._app, time.monotonic() + LAST_QUESTION_SECONDS)
+        await super().shutdown(sockets)
 
 
 def _listen(host: str, port: int) -> socket.socket:

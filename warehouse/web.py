@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -175,13 +176,18 @@ def as_object(body: bytes, origin: str) -> dict[str, object]:
     return content
 
 
+def end_questions_at(app: FastAPI, at: float) -> None:
+    """Have questions that are still under way at an instant (``time.monotonic``) refused: the server will end."""
+    app.state.questions_end_at = at
+
+
 async def while_awaited(request: Request, seconds: float, work: Callable[[], Result]) -> Result:
     """Do work in a thread for as long as the caller waits, and no longer than a time; then its queries are stopped.
 
     Work that is shared with another caller who left is begun again for this one.
 
     Raises:
-        StoreError: it took longer.
+        StoreError: it took longer, or the server ends.
 
     """
     patience, ends_at = Patience(), time.monotonic() + seconds
@@ -198,8 +204,15 @@ async def while_awaited(request: Request, seconds: float, work: Callable[[], Res
     running = asyncio.ensure_future(run_in_threadpool(patiently))
     try:
         while not (await asyncio.wait({running}, timeout=LOOK_SECONDS))[0]:
-            if patience.is_over or time.monotonic() > ends_at or await request.is_disconnected():
+            now = time.monotonic()
+            if patience.is_over or now > min(ends_at, _closes_at(request)) or await request.is_disconnected():
                 patience.end()
         return running.result()
     except duckdb.InterruptException as cause:
+        if time.monotonic() > _closes_at(request):
+            raise StoreError("stopped: the server is about to end; ask again") from cause
         raise StoreError(f"stopped: it took longer than {seconds:g} s; ask about less") from cause
+
+
+def _closes_at(request: Request) -> float:
+    return float(getattr(request.app.state, "questions_end_at", math.inf))
