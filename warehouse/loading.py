@@ -14,9 +14,9 @@ from typing import TypeAlias, TypeVar
 from warehouse.client import Client, RecordId
 from warehouse.contract import wire
 from warehouse.contract.errors import BadInputError, BadUseError
-from warehouse.contract.plugins import scan
 from warehouse.contract.metrics import METRIC_COLUMNS
 from warehouse.contract.model import SAMPLE_COLUMNS
+from warehouse.contract.plugins import scan
 from warehouse.importer import Imported, ImportedTables, Importer, ImportOptions, Rejected, Sample
 from warehouse.imports._identity import content_hash
 from warehouse.settings import IMPORT_CHUNK_CHARACTERS, IMPORT_CHUNK_RECORDS
@@ -110,7 +110,7 @@ def load_files(
     """
     report = ImportReport(importer.name)
     for path in paths:
-        report.files.append(str(path))
+        report.files.append(shown(path))
         before = report.read
         watched = replace(
             options,
@@ -129,7 +129,7 @@ def load_files(
             report.errors.append(error)
         else:
             if report.read == before:
-                report.errors.append(BadInputError(str(path), None, f"holds no records of {importer.name}"))
+                report.errors.append(BadInputError(shown(path), None, f"holds no records of {importer.name}"))
     return report
 
 
@@ -138,13 +138,22 @@ def is_address(text: str) -> bool:
     return text.startswith(("http://", "https://"))
 
 
+def shown(source: Path | str) -> str:
+    """Give a source as it may be printed: an address without its password."""
+    if isinstance(source, Path):
+        return str(source)
+    scheme, _, rest = source.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
+
+
 def _read(
     importer: Importer, source: Path | str, options: ImportOptions
 ) -> Iterator[Imported | ImportedTables | Rejected]:
     if isinstance(source, Path):
         return importer.read(source, options)
     if importer.read_url is None:
-        raise BadUseError(f"{importer.name} reads files, and {source} is the address of a server")
+        raise BadUseError(f"{importer.name} reads files, and {shown(source)} is the address of a server")
     return importer.read_url(source, options)
 
 
@@ -242,7 +251,7 @@ Name = TypeVar("Name")
 def _tally(tallies: dict[Name, Tally], name: Name, path: Path | str, line: int, detail: str) -> None:
     known = tallies.get(name)
     if known is None:
-        tallies[name] = Tally(1, str(path), line, _short(detail))
+        tallies[name] = Tally(1, shown(path), line, _short(detail))
     else:
         known.count += 1
 

@@ -91,9 +91,20 @@ class Fold:
         self._unused_digest = blake2b(digest_size=8)
 
     def learn(self, labels: Mapping[str, str]) -> None:
-        """See labels before any value: a target with ``exported_`` labels has its own under the plain names."""
+        """See labels before any value: which card is which index of its node, and what pods are.
+
+        A target with ``exported_`` labels has its own under the plain names.
+
+        Raises:
+            BadRowError: labels that cannot be names.
+
+        """
         if any(name.startswith("exported_") for name in labels):
             self._exporting.add(target(labels))
+        if labels.get("__name__") in POD_FACTS:
+            self._learn_pod(labels)
+        elif (device := device_name(labels, self._options.node)) is not None:
+            self._key(device)
 
     def add(self, point: Point, at: float, *, is_stated: bool) -> None:
         """Add one value; ``is_stated`` says that the source tells the time, which then is part of the content.
