@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import trueload
 from tests.warehouse.test_server import Running
 from warehouse import access
-from warehouse.access import Role
+from warehouse.access import READERS, Role
 from warehouse.client import HttpClient
 from warehouse.contract import exchange, model, wire
 from warehouse.contract.errors import BadUseError, NotFoundError, RefusedError
@@ -81,8 +81,22 @@ def test_a_route_lets_in_its_roles_and_no_others(
     assert status != 401
 
 
+def questions(running: Running) -> list[str]:
+    """Give the paths of the questions that the server answers, each a route of its own."""
+    paths = [getattr(route, "path", "") for route in running.app.routes]
+    return [path for path in paths if path.startswith("/v1/answers/") and "{" not in path]
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_every_question_is_answered_to_readers_alone(running: Running, role: Role) -> None:
+    token = new(running, role)["token"]
+    assert {call(running, "GET", path, token).status == 403 for path in questions(running)} == {role not in READERS}
+    assert {call(running, "GET", path, "forged").status for path in questions(running)} == {401}
+
+
 def test_every_route_of_the_server_is_judged_here_by_role(running: Running) -> None:
     known = {(method, path) for method, path, _ in ROUTES} | {("POST", "/v1/enrol")}
+    known |= {("GET", path) for path in questions(running)}
     for route in running.app.routes:
         path = getattr(route, "path", "").format(question="count", format_name="sacct", action="list")
         if path != "/healthz":

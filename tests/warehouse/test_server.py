@@ -126,21 +126,23 @@ def test_a_batch_is_acknowledged_once_and_recognised_when_it_comes_again(running
     assert (first["acknowledged"], first["duplicate"], again["duplicate"]) == (True, False, True)
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"no gzip",
-        gzip.compress(b"no json"),
-        gzip.compress(b"[]"),
-        gzip.compress(b'{"version": 99}'),
-        gzip.compress(b"[" * 100_000),
-        wire.encode(wire.Batch("n", "b", 1, 0.0, {"job": wire.Table(1, {"job_key": 5})})),
-        wire.encode(wire.Batch("n", "b", 1, 0.0, {"evil": wire.Table(1, {})})),
-        wire.encode(wire.Batch("n", "b", 1, 0.0, {"job": wire.Table(1, {'x"; DROP TABLE job; --': 5})})),
-        wire.encode(wire.Batch("n", "b", 1, 0.0, {"import_record": wire.Table(1, {"record_key": "k"})})),
-    ],
-)
+BAD_BODIES = {
+    "empty": b"",
+    "no gzip": b"no gzip",
+    "no JSON": gzip.compress(b"no json"),
+    "no object": gzip.compress(b"[]"),
+    "of another version": gzip.compress(b'{"version": 99}'),
+    "deeply nested": gzip.compress(b"[" * 100_000),
+    "no column": wire.encode(wire.Batch("n", "b", 1, 0.0, {"job": wire.Table(1, {"job_key": 5})})),
+    "no such table": wire.encode(wire.Batch("n", "b", 1, 0.0, {"evil": wire.Table(1, {})})),
+    "no such column": wire.encode(wire.Batch("n", "b", 1, 0.0, {"job": wire.Table(1, {'x"; DROP TABLE job; --': 5})})),
+    "the server's table": wire.encode(
+        wire.Batch("n", "b", 1, 0.0, {"import_record": wire.Table(1, {"record_key": "k"})})
+    ),
+}
+
+
+@pytest.mark.parametrize("body", list(BAD_BODIES.values()), ids=list(BAD_BODIES))
 def test_a_bad_body_is_400_with_the_reason(running: Running, body: bytes) -> None:
     answer = running.post("/v1/batches", body)
     assert answer.status == 400
