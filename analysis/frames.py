@@ -43,6 +43,8 @@ class Tables(Protocol):
     @property
     def process_sample(self) -> Any: ...  # noqa: D102
     @property
+    def kernel_profile(self) -> Any: ...  # noqa: D102
+    @property
     def length_profile(self) -> Any: ...  # noqa: D102
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from time import time as now
 from typing import TYPE_CHECKING
 
-from analysis import asking, fleet, job, tracing, waste, weekly
+from analysis import asking, fleet, job, traced_job, traced_week, waste, weekly
 from analysis.asking import WINDOW_PARAMETERS, Asked
 from analysis.gather import gather_evidence
 from analysis.holdings import known_span, last_held_at
@@ -18,6 +18,7 @@ from analysis.memory import Memory
 from analysis.recommend import advise, recommend_document
 from analysis.repetition import FamilyReport, families_document, find_families
 from analysis.study import Gathered, Study, gather, gather_attempts, judge, resolve
+from analysis.tracing import Rows
 from analysis.window import edge, week_of, week_window, weeks_before, weeks_between
 from warehouse.contract.errors import BadUseError, NotFoundError
 from warehouse.contract.metrics import Rung
@@ -208,7 +209,7 @@ def _job(question: _Question) -> Document:
         line = job.timeline(tables, keys, window)
     family = _family_of(question, key)
     document = job.job_document(job.job_facts(tables, key), attempts, evidence, rung, line, family, settings)
-    return tracing.added_to(document, tables, keys)
+    return traced_job.added_to(document, None if window is None else Rows(tables, window, keys))
 
 
 def _job_key(tables: Tables, name: str) -> str:
@@ -258,6 +259,7 @@ def _weekly(question: _Question) -> Document:
         fleet.fleet_document(study, events, zone, settings, at),
         families_document(report),
         {**_advice(question, study, evidence, report, at), "rung": study.rung},
+        traced_week.week_document(evidence, Rows(tables, study.span(at))),
     )
 
 

@@ -1,73 +1,130 @@
-"""What the tracer tells of each attempt beyond the ladder: how much work was done, in how small pieces, at what cost.
+"""What the tracer tells of attempts beyond the ladder: how much work was done, in how small pieces, at what cost.
 
-Everything comes from ``process_sample`` and ``length_profile`` rows of source ``kernels``, and speaks for the time that
-they cover. Where processes share a device their launches and kernels add up; the covered time of a device counts once.
+Everything comes from rows of source ``kernels`` and speaks for the time that they cover. Counts of processes that share
+a device add up; a device's covered time counts once. Busy times are the device's own (``device_sample``), where
+processes are united already; they are None for attempts that share a card.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from math import floor
+from typing import TYPE_CHECKING, Any, Final
 
-import ibis
-
-from analysis.frames import Columns, Tables, fetch, none_if_nan, seconds
+from analysis.frames import Columns, Tables, fetch, none_if_nan, timestamp
+from warehouse.contract.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-SOURCE = "kernels"
-_SUMS = (
+    from analysis.holdings import Span
+
+SOURCE: Final = "kernels"
+_DEVICE_SUMS = ("gpu_bound_seconds", "copy_seconds", "gpu_busy_seconds", "cadence_seconds")
+_PROCESS_SUMS = (
     *("gpu_bound_seconds", "source_lost_seconds", "late_seconds", "launch_count", "kernel_count", "kernel_seconds"),
     *("gap_count", "covered_seconds", "tracing_low_seconds", "tracing_seconds", "tracing_high_seconds"),
+    "cadence_seconds",
 )
 
 
-def tracing(tables: Tables, attempt_keys: Sequence[str], allocated: Mapping[str, float]) -> dict[str, dict[str, Any]]:
-    """Give what is known by attempt; an attempt that was never traced has no entry.
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The tracer's rows of a window: of these attempts, or (None) of all."""
 
-    ``allocated`` are GPU-seconds by attempt, which coverage refers to.
-    """
-    samples = tables.process_sample
-    own = samples.filter(samples.source == SOURCE, samples.attempt_key.isin(list(attempt_keys)))
-    sums = fetch(own.group_by("attempt_key").aggregate(**{name: own[name].sum() for name in _SUMS}))
-    if not sums.values("attempt_key"):
-        return {}
-    per_device = own.group_by("attempt_key", "device_uuid", "sampled_at").aggregate(known=own.covered_seconds.max())
-    known = fetch(per_device.group_by("attempt_key").aggregate(known=per_device.known.sum()))
-    covered = dict(zip(known.values("attempt_key"), known.numbers("known"), strict=True))
-    steps, lengths = _steps(own), _lengths(tables, attempt_keys)
-    found: dict[str, dict[str, Any]] = {}
-    for row, key in enumerate(sums.values("attempt_key")):
-        values = {name: none_if_nan(sums.numbers(name)[row]) for name in _SUMS}
-        found[key] = _part(values, none_if_nan(covered[key]), allocated.get(key)) | steps.get(key, _NO_STEPS)
-        found[key] |= {f"{kind}_lengths": lengths.get((key, kind), []) for kind in ("kernel", "gap")}
-    return found
+    tables: Tables
+    window: Span
+    attempt_keys: Sequence[str] | None = None
 
+    def samples(self, table: Any) -> Any:
+        """Give the rows of a table of samples."""
+        begin, end = timestamp(self.window[0]), timestamp(self.window[1])
+        return self._own(table.filter(table.sampled_at >= begin, table.sampled_at < end))
 
-def added_to(document: dict[str, Any], tables: Tables, attempt_keys: Sequence[str]) -> dict[str, Any]:
-    """Put what is known under ``tracer`` into the attempts of a job's document; None where one was never traced."""
-    allocated = {one["attempt"]: one["gpu_seconds"]["allocated"] for one in document["attempts"]}
-    known = tracing(tables, attempt_keys, allocated) if attempt_keys else {}
-    attempts = [{**one, "tracer": known.get(one["attempt"])} for one in document["attempts"]]
-    return {**document, "attempts": attempts}
+    def profiles(self, table: Any) -> Any:
+        """Give the rows of a table of profiles, which stand for whole hours."""
+        begin = floor(self.window[0] / SECONDS_PER_HOUR) * SECONDS_PER_HOUR
+        return self._own(
+            table.filter(table.hour_at >= timestamp(begin), table.hour_at < timestamp(self.window[1])),
+        )
+
+    def _own(self, table: Any) -> Any:
+        own = table.filter(table.source == SOURCE, table.attempt_key.notnull())
+        return own if self.attempt_keys is None else own.filter(own.attempt_key.isin(list(self.attempt_keys)))
 
 
-def _part(values: Mapping[str, float | None], known: float | None, allocated: float | None) -> dict[str, Any]:
-    covered, launches, kernels = (values[name] for name in ("covered_seconds", "launch_count", "kernel_count"))
-    length = values["kernel_seconds"]
+def traced(rows: Rows) -> dict[str, dict[str, Any]]:
+    """Give what is known by attempt; an attempt that was never traced has no entry."""
+    own = rows.samples(rows.tables.process_sample)
+    sums = _by_attempt(
+        fetch(own.group_by("attempt_key").aggregate(**{name: own[name].sum() for name in _PROCESS_SUMS}))
+    )
+    at_once = own.group_by("attempt_key", "device_uuid", "sampled_at").aggregate(known=own.covered_seconds.max())
+    known = _by_attempt(fetch(at_once.group_by("attempt_key").aggregate(known=at_once.known.sum())))
+    devices = rows.samples(rows.tables.device_sample)
+    busy = _by_attempt(
+        fetch(devices.group_by("attempt_key").aggregate(**{name: devices[name].sum() for name in _DEVICE_SUMS}))
+    )
+    nothing: dict[str, float | None] = dict.fromkeys(_DEVICE_SUMS)
+    return {key: _part(values, known[key]["known"], busy.get(key, nothing)) for key, values in sums.items()}
+
+
+def gap_lengths(rows: Rows) -> list[dict[str, Any]]:
+    """Give how many gaps of each length there were, over all of the attempts."""
+    table = rows.profiles(rows.tables.length_profile)
+    gaps = table.filter(table.kind == "gap")
+    counted = fetch(
+        gaps.group_by("shortest_seconds")
+        .aggregate(longest=gaps.longest_seconds.max(), length_count=gaps.length_count.sum())
+        .order_by("shortest_seconds")
+    )
+    return [length_row(counted, row) for row in range(counted.rows)]
+
+
+def length_row(counted: Columns, row: int) -> dict[str, Any]:
+    """Give a row of lengths as documents show it."""
+    return {
+        "shortest_seconds": float(counted.numbers("shortest_seconds")[row]),
+        "longest_seconds": none_if_nan(counted.numbers("longest")[row]),
+        "count": int(counted.numbers("length_count")[row]),
+    }
+
+
+def _by_attempt(columns: Columns) -> dict[str, dict[str, float | None]]:
+    return {
+        key: {name: none_if_nan(columns.numbers(name)[row]) for name in columns.number_names}
+        for row, key in enumerate(columns.values("attempt_key"))
+    }
+
+
+def _part(values: Mapping[str, float | None], known: float | None, busy: Mapping[str, float | None]) -> dict[str, Any]:
+    launches, kernels, length = values["launch_count"], values["kernel_count"], values["kernel_seconds"]
     return {
         "source": SOURCE,
-        "coverage_ratio": min(1.0, known / allocated) if known is not None and allocated else None,
         "covered_seconds": known,
+        "paused_ratio": _paused_ratio(values),
         "source_lost_seconds": values["source_lost_seconds"],
         "late_seconds": values["late_seconds"],
+        "gpu_bound_seconds": busy["gpu_bound_seconds"],
+        "copy_seconds": busy["copy_seconds"],
+        "gpu_busy_seconds": busy["gpu_busy_seconds"],
+        "busy_covered_seconds": busy["cadence_seconds"],
         "launches_per_second": launches / known if launches is not None and known else None,
+        "launch_count": None if launches is None else int(launches),
         "mean_kernel_seconds": length / kernels if length is not None and kernels else None,
+        "kernel_count": None if kernels is None else int(kernels),
         "gap_count": None if values["gap_count"] is None else int(values["gap_count"]),
-        "gpu_bound_raw_ratio": _ratio(values["gpu_bound_seconds"], covered, 0.0),
+        "gpu_bound_raw_ratio": _ratio(values["gpu_bound_seconds"], values["covered_seconds"], 0.0),
         "gpu_bound_corrected_ratio": _corrected(values),
     }
+
+
+def _paused_ratio(values: Mapping[str, float | None]) -> float | None:
+    """Give the share of the time in which a process was there that is neither covered nor lost: pauses, and edges."""
+    cadence, covered, lost = (values[name] for name in ("cadence_seconds", "covered_seconds", "source_lost_seconds"))
+    if not cadence or covered is None or lost is None:
+        return None
+    return max(0.0, 1.0 - (covered + lost) / cadence)
 
 
 def _ratio(bound: float | None, covered: float | None, removed: float | None) -> float | None:
@@ -83,44 +140,3 @@ def _corrected(values: Mapping[str, float | None]) -> dict[str, float | None] | 
         return None
     bound, covered = values["gpu_bound_seconds"], values["covered_seconds"]
     return {word: _ratio(bound, covered, values[name]) for word, name in places.items()}
-
-
-_NO_STEPS: dict[str, Any] = {"steps_total": None, "steps_per_second": None}
-
-
-def _steps(own: ibis.Table) -> dict[str, dict[str, Any]]:
-    """Give steps by attempt: each process's highest count, added up; a rate over the time between its samples."""
-    counted = own.filter(own.steps_total > 0)
-    at = seconds(counted.sampled_at)
-    by_process = counted.group_by("attempt_key", "process_key").aggregate(
-        most=counted.steps_total.max(), least=counted.steps_total.min(), since=at.min(), until=at.max()
-    )
-    rows: Columns = fetch(by_process)
-    found: dict[str, dict[str, Any]] = {}
-    for row, key in enumerate(rows.values("attempt_key")):
-        most, least, since, until = (rows.numbers(name)[row] for name in ("most", "least", "since", "until"))
-        part = found.setdefault(key, {"steps_total": 0, "steps_per_second": None})
-        part["steps_total"] += int(most)
-        if until > since:
-            part["steps_per_second"] = (part["steps_per_second"] or 0.0) + float(most - least) / float(until - since)
-    return found
-
-
-def _lengths(tables: Tables, attempt_keys: Sequence[str]) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    table = tables.length_profile
-    own = table.filter(table.attempt_key.isin(list(attempt_keys)))
-    rows = fetch(
-        own.group_by("attempt_key", "kind", "shortest_seconds")
-        .aggregate(longest=own.longest_seconds.max(), length_count=own.length_count.sum())
-        .order_by("attempt_key", "kind", "shortest_seconds")
-    )
-    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row, key in enumerate(rows.values("attempt_key")):
-        found.setdefault((key, rows.values("kind")[row]), []).append(
-            {
-                "shortest_seconds": float(rows.numbers("shortest_seconds")[row]),
-                "longest_seconds": none_if_nan(rows.numbers("longest")[row]),
-                "count": int(rows.numbers("length_count")[row]),
-            }
-        )
-    return found

@@ -29,6 +29,7 @@ def weekly_document(
     fleet: Mapping[str, object],
     families: Mapping[str, object],
     recommendations: Mapping[str, object],
+    tracer: Mapping[str, object],
 ) -> dict[str, object]:
     """Give the document of the last of the weeks; the study has one window for each, in order.
 
@@ -54,6 +55,7 @@ def weekly_document(
         },
         "families": dict(families),
         "recommendations": dict(recommendations),
+        "tracer": dict(tracer),
         "outcomes": {"outcomes": [], "reason": "Advice is not followed up yet, so nothing can be said of its outcome."},
         "coverage": {
             "coverage_ratio": waste["coverage_ratio"],

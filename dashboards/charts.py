@@ -14,7 +14,7 @@ import plotly.graph_objects as go
 from dashboards.account import LADDER, Part
 from dashboards.document import Row, number, part, seconds, text
 from dashboards.text import plain
-from dashboards.units import instant
+from dashboards.units import instant, short_span
 from warehouse.contract.units import SECONDS_PER_HOUR
 
 _LABEL_LENGTH = 28
@@ -177,6 +177,20 @@ def ladder(readings: Row) -> go.Figure:
     figure.update_layout(height=_FRAME_HEIGHT + (_BAR_HEIGHT + 6) * len(shown), showlegend=False)
     figure.update_xaxes(title="share of time (%)", range=[0, 100])
     figure.update_yaxes(autorange="reversed")
+    return _framed(figure)
+
+
+def gap_lengths(gaps: Sequence[Row]) -> go.Figure:
+    """Give how many gaps of each length there were; each bar's width is a factor of two."""
+    shortest = [number(gap, "shortest_seconds") or 1e-9 for gap in gaps]
+    counts = [number(gap, "count") for gap in gaps]
+    names = [f"{short_span(least)} to {short_span(2 * least)}" for least in shortest]
+    figure = go.Figure()
+    figure.add_bar(x=shortest, y=counts, width=shortest, offset=0, marker_color=LADDER["gpu_bound_ratio"][1])
+    figure.update_traces(customdata=names, hovertemplate="%{customdata}: %{y:,} gaps<extra></extra>")
+    figure.update_layout(height=300, showlegend=False)
+    figure.update_xaxes(title="length of a gap (s)", type="log", exponentformat="SI")
+    figure.update_yaxes(title="gaps", type="log")
     return _framed(figure)
 
 

@@ -103,7 +103,10 @@ def _cell(column: Column, item: Row) -> object:
     return plain(str(value), LONGEST_CELL) if column.kind == "text" else value
 
 
-_SCALES = {"hours": 1 / SECONDS_PER_HOUR, "percent": 100.0, "gib": 1 / BYTES_PER_GIB, "count": 1.0}
+_SCALES = {"hours": 1 / SECONDS_PER_HOUR, "percent": 100.0, "gib": 1 / BYTES_PER_GIB, "count": 1.0} | {
+    "seconds": 1.0,
+    "microseconds": 1e6,
+}
 
 
 def _config(column: Column) -> ColumnConfig:

@@ -79,6 +79,16 @@ def span(seconds: float | None) -> str:
     return " ".join(parts[:2]) or "0 s"
 
 
+def short_span(seconds: float | None) -> str | None:
+    """Give a duration far below a second in the unit that suits it; None when it is absent."""
+    if seconds is None:
+        return None
+    for size, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if seconds >= size:
+            return f"{number(seconds / size)} {name}"
+    return f"{number(seconds * 1e9, 0)} ns"
+
+
 def clock(at: str | None) -> str:
     """Give an ISO 8601 instant as ``2026-11-29 14:47 UTC``."""
     moment = instant(at)

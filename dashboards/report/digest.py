@@ -88,6 +88,7 @@ class Digest:
     trend_words: Sequence[tuple[str, str]]
     trend_table: Section | None
     models: Section | None
+    traced: Section | None
     coverage: Sequence[tuple[str, str]]
     outcomes: Sequence[str]
     definitions: Sequence[tuple[str, str]]

@@ -18,6 +18,7 @@ from dashboards.advice import Advice, alike, subject_words
 from dashboards.document import Row, number, part, rows, seconds, text, texts
 from dashboards.report import svg
 from dashboards.report.digest import Digest, Figure, Finding, Limits, Line, Section
+from dashboards.report.traced import traced
 from dashboards.text import markdown_file, plain
 from dashboards.units import ABSENT, change, clock, count, gpu_hours, money, percent, points
 from warehouse.client import Document
@@ -97,6 +98,7 @@ def digest(document: Row, limits: Limits) -> Digest:
         trend_words=[(piece.word, piece.colour) for piece in _TREND],
         trend_table=_trend_table(trend),
         models=_models(rows(fleet, "by_model"), limits.rows),
+        traced=traced(part(document, "tracer"), limits.rows),
         coverage=_coverage(document, fleet),
         outcomes=_outcomes(document),
         definitions=[

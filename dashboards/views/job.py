@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from analysis.settings import INFLATION_RATIO
-from dashboards import charts, frame, table
+from dashboards import charts, frame, table, traced
 from dashboards.account import ALLOCATED_PARTS, HELD_IDLE, LADDER, rung_word
 from dashboards.advice import saving_words
 from dashboards.document import Row, number, part, rows, seconds, text, texts
@@ -105,7 +105,7 @@ def _attempt(attempt: Row) -> None:
             _reading(word, part(readings, name))
         _memory(attempt)
     _inflation(attempt, readings)
-    _tracer(part(attempt, "tracer"), text(attempt, "attempt"))
+    traced.draw(part(attempt, "tracer"), text(attempt, "attempt"))
     _where_it_went(attempt)
 
 
@@ -138,41 +138,6 @@ def _inflation(attempt: Row, readings: Row) -> None:
         )
     else:
         st.caption(f"Driver utilization exceeds the best measure there is by {points(inflation)}.")
-
-
-def _tracer(known: Row, attempt: str | None) -> None:
-    """Say how much work the kernels were, in how small pieces; nothing where the attempt was never traced."""
-    if not known:
-        return
-    values = (
-        ("launches per second", number(known, "launches_per_second"), "{:,.4g}"),
-        ("mean kernel", _times(number(known, "mean_kernel_seconds"), 1e6), "{:,.4g} µs"),
-        ("steps", number(known, "steps_total"), "{:,.0f}"),
-        ("steps per second", number(known, "steps_per_second"), "{:,.4g}"),
-    )
-    said = [f"**{word}** {form.format(value)}" for word, value, form in values if value is not None]
-    covered = percent(number(known, "coverage_ratio"))
-    st.markdown(" · ".join(said) + f" · from {markdown(text(known, 'source'))}, covers {covered}")
-    lost = number(known, "source_lost_seconds")
-    if lost:
-        st.caption(f"For {lost:,.0f} s the tracer saw nothing while the driver did: unknown, not idle.")
-    gaps = rows(known, "gap_lengths")
-    if gaps:
-        columns = [
-            Column(
-                "From (µs)", "gaps at least so long", lambda row: _times(number(row, "shortest_seconds"), 1e6), "count"
-            ),
-            Column(
-                "To (µs)", "and shorter than this", lambda row: _times(number(row, "longest_seconds"), 1e6), "count"
-            ),
-            Column("Gaps", "stretches without kernel or copy", lambda row: number(row, "count"), "count"),
-        ]
-        with st.expander("How long the GPU waited between two pieces of work"):
-            table.show(gaps, columns, f"gaps_{attempt}")
-
-
-def _times(value: float | None, factor: float) -> float | None:
-    return None if value is None else value * factor
 
 
 def _where_it_went(attempt: Row) -> None:

@@ -65,3 +65,29 @@ def test_an_unknown_job_is_one_line(show: Any, documents: dict[str, Any]) -> Non
 def test_an_empty_store_says_what_to_do_next(show: Any, written: Any, documents: dict[str, Any]) -> None:
     documents["jobs"] = {"jobs": []}
     assert "no data yet" in written(show("job"))
+
+
+def test_what_the_tracer_told_stands_below_the_ladder(show: Any, written: Any) -> None:
+    text = written(show("job", query={"id": "demo/3#0"})).replace("\\", "").replace("\u202f", " ")
+    assert "**launches per second** 5 210.4 · **mean kernel** 36.4 µs · **steps** 84 000" in text
+    assert "from kernels, covers 93.0 %" in text
+    assert "**copies** 2.0 % · **kernels or copies** 20.0 %" in text
+    assert "**GPU-bound without the tracer's own cost** 20.0 % (19.0 % to 22.0 %)" in text
+    assert "For 2 min the tracer saw nothing" in text
+
+
+def test_the_longest_kernels_and_the_gaps_can_be_opened(show: Any) -> None:
+    test = show("job", query={"id": "demo/3#0"})
+    assert [one.label for one in test.expander] == [
+        "How long the GPU waited between two pieces of work",
+        "The kernels that took longest in all",
+    ]
+    kernels = next(frame.value for frame in test.dataframe if "Kernel" in frame.value)
+    assert list(kernels["Mean (µs)"]) == [100.0]
+
+
+def test_a_job_that_was_never_traced_has_nothing_of_it(show: Any, written: Any, documents: dict[str, Any]) -> None:
+    documents["job"]["attempts"][0]["tracer"] = None
+    test = show("job", query={"id": "demo/3#0"})
+    assert not test.expander
+    assert "launches" not in written(test)

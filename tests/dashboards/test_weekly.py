@@ -148,3 +148,14 @@ def test_every_number_of_the_html_stands_in_the_markdown(document: dict[str, Any
     html = set(number.findall(" ".join(_read(words).text)))
     assert len(html) > 20
     assert html - set(number.findall(render(document, "md", LIMITS))) == set()
+
+
+def test_a_week_in_which_nobody_traced_has_no_such_table(document: dict[str, Any]) -> None:
+    assert "What kernels truly did" in render(document, "html", LIMITS)
+    document["tracer"]["rows"] = []
+    assert "What kernels truly did" not in render(document, "html", LIMITS)
+
+
+def test_rows_that_the_document_leaves_out_are_told(document: dict[str, Any]) -> None:
+    document["tracer"]["rows_left_out"] = 12
+    assert "The JSON leaves out 12 of them." in render(document, "md", LIMITS)
