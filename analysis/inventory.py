@@ -2,7 +2,7 @@
 
 capacity = allocated + unallocated + down + unreported. Of a device's time what is held counts as allocated, whatever
 state it is in; of the rest, time in state ``lost`` is down, time covered by any sample is unallocated, and what is left
-is unreported.
+is unreported. MIG instances are parts of their card: who holds one holds its share of the card.
 """
 
 from __future__ import annotations
@@ -87,8 +87,9 @@ class Inventory:
 def gather_inventory(tables: Tables, held: Holdings, activity: Activity, last_at: float) -> Inventory:
     """Find for each device of the inventory what became of the time that nobody held it."""
     devices = _devices(tables, last_at)
-    watched = _watched(activity)
-    named = held.pick("device_uuid")
+    cards = _cards(tables)
+    watched = _watched(activity, cards)
+    named = [cards.get(name, name) for name in held.pick("device_uuid")]
     claims: dict[str, list[Claim]] = {}
     for device, start, end, weight in zip(named, held.start.tolist(), held.end.tolist(), held.weight, strict=True):
         if device in devices and end > start:
@@ -132,7 +133,7 @@ def _until(at: Floats, weight: Floats, edges: Floats) -> Floats:
 
 def _devices(tables: Tables, last_at: float) -> dict[str, Device]:
     """Read the inventory. A state lasts until the next one of the same device, or until the last thing known."""
-    table = tables.device
+    table = tables.device.filter(tables.device.parent_uuid.isnull())
     rows = fetch(
         table.select(
             "device_uuid",
@@ -157,13 +158,21 @@ def _devices(tables: Tables, last_at: float) -> dict[str, Device]:
     return found
 
 
-def _watched(activity: Activity) -> dict[str, list[Span]]:
-    """Give by device the time that any sample covers, whoever owned it."""
+def _cards(tables: Tables) -> dict[str, str]:
+    """Give the card of each MIG instance."""
+    table = tables.device.filter(tables.device.parent_uuid.notnull())
+    rows = fetch(table.group_by("device_uuid").aggregate(card=table.parent_uuid.max()).order_by("device_uuid"))
+    return dict(zip(rows.values("device_uuid"), rows.values("card"), strict=True))
+
+
+def _watched(activity: Activity, cards: Mapping[str, str]) -> dict[str, list[Span]]:
+    """Give by card the time that any sample of it or of an instance on it covers, whoever owned it."""
     spans: dict[str, list[Span]] = {}
     for device, start, end in zip(
         activity.device, activity.seen_start.tolist(), activity.seen_end.tolist(), strict=True
     ):
-        spans.setdefault(activity.devices[device], []).append((start, end))
+        name = activity.devices[device]
+        spans.setdefault(cards.get(name, name), []).append((start, end))
     return {name: intervals.union(own) for name, own in spans.items()}
 
 

@@ -63,6 +63,7 @@ class Attribution:
         self._node = node
         self._say = say
         self._told: dict[str, Allocation] = {}
+        self._shares: dict[str, float] = {}
         self._observed: dict[str, Allocation] = {}
         self._touched: set[str] = set()
         self._used: deque[tuple[float, str, str, int, float]] = deque()
@@ -91,6 +92,7 @@ class Attribution:
 
     def refresh(self, devices: Sequence[KnownDevice]) -> list[Record]:
         """Ask who holds what now; give the allocations and jobs that are new, or have ended, since the last time."""
+        self._shares |= {device.uuid: device.share_ratio for device in devices}  # a lost one keeps its own
         try:
             self.owners.update(node_devices(devices, self._proc_root))
         except TrueloadError as error:
@@ -101,7 +103,11 @@ class Attribution:
             (
                 found := self._allocation(held.attempt_key, held.device_uuid, held.said, held.start_at)
             ).allocation_key: replace(
-                found, end_at=held.end_at, source=held.source, certainty=held.certainty, share_ratio=held.share_ratio
+                found,
+                end_at=held.end_at,
+                source=held.source,
+                certainty=held.certainty,
+                share_ratio=held.share_ratio * found.share_ratio,
             )
             for held in self.owners.holdings
             if held.source
@@ -179,6 +185,7 @@ class Attribution:
             end_at=None,
             source=PROCESS,
             certainty=PROCESS,
+            share_ratio=self._shares.get(device_uuid or "", 1.0),
             device_uuid=device_uuid,
             node=self._node,
         )
@@ -199,9 +206,9 @@ def node_devices(devices: Sequence[KnownDevice], proc_root: Path) -> list[NodeDe
         NodeDevice(
             device.uuid,
             minor=_minor(device, proc_root),
-            parent_uuid=getattr(device, "parent_uuid", None),
-            gpu_instance=getattr(device, "gpu_instance", None),
-            compute_instance=getattr(device, "compute_instance", None),
+            parent_uuid=device.parent_uuid,
+            gpu_instance=device.gpu_instance_id,
+            compute_instance=device.compute_instance_id,
         )
         for device in devices
     ]
@@ -209,9 +216,8 @@ def node_devices(devices: Sequence[KnownDevice], proc_root: Path) -> list[NodeDe
 
 def _minor(device: KnownDevice, proc_root: Path) -> int | None:
     """Read ``/dev/nvidia<minor>`` of a card; its place in the driver's order is another number."""
-    known: int | None = getattr(device, "minor_number", None)
-    if known is not None or not device.pci_bus_id:
-        return known
+    if device.minor_number is not None or not device.pci_bus_id:
+        return device.minor_number
     path = proc_root / "driver/nvidia/gpus" / device.pci_bus_id.lower()[-_PCI_LETTERS:] / "information"
     try:
         text = path.read_text(encoding="ascii", errors="replace")

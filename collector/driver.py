@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import re
 import threading
 import time
 from collections import Counter, deque
@@ -30,6 +31,7 @@ CLOSE_PATIENCE_SECONDS: Final = 2.0
 
 OCCURRENCES_MAX: Final = 1000
 NOT_RETURNED: Final = "does not return"
+_PROFILE: Final = re.compile(r"(?:(\d)c\.)?(\d)g\.")
 
 
 class DriverGoneError(TrueloadError):
@@ -40,8 +42,10 @@ class DriverGoneError(TrueloadError):
 class KnownDevice:
     """A device that answered when the driver was opened. ``handle`` is the binding's and means nothing elsewhere.
 
-    A MIG instance has ``parent_uuid`` and ``gpu_instance_id``. ``calling`` is the call that is out right now, with the
-    monotonic time of its begin.
+    A MIG instance has ``parent_uuid``, the numbers of its GPU and compute instance, its profile as the driver names it
+    (``1g.12gb``), and ``share_ratio``, its part of the card's compute slices. ``minor_number`` is that of
+    ``/dev/nvidia<minor>``, which is not the index on every board. ``calling`` is the call that is out right now, with
+    the monotonic time of its begin.
     """
 
     uuid: str
@@ -53,6 +57,10 @@ class KnownDevice:
     lost: bool = False
     parent_uuid: str | None = None
     gpu_instance_id: int | None = None
+    compute_instance_id: int | None = None
+    mig_profile: str | None = None
+    share_ratio: float = 1.0
+    minor_number: int | None = None
     calling: tuple[str, float] | None = None
 
     @property
@@ -268,6 +276,7 @@ class Driver:
         card.gpu_model = None if name is None else _text(name)
         card.memory_bytes = int(memory.total) if memory is not None and memory.total > 0 else None
         card.pci_bus_id = None if pci is None else _text(pci.busId)
+        card.minor_number = self.call(card, "nvmlDeviceGetMinorNumber")
         return [card, *self._instances(card)]
 
     def _instances(self, card: KnownDevice) -> list[KnownDevice]:
@@ -283,8 +292,11 @@ class Driver:
                 continue
             instance = replace(card, uuid=_text(uuid), handle=handle, parent_uuid=card.uuid, memory_bytes=None)
             instance.gpu_instance_id = self.call(instance, "nvmlDeviceGetGpuInstanceId")
+            instance.compute_instance_id = self.call(instance, "nvmlDeviceGetComputeInstanceId")
             name = self.call(instance, "nvmlDeviceGetName")
             instance.gpu_model = card.gpu_model if name is None else _text(name)
+            instance.mig_profile = mig_profile_of(instance.gpu_model)
+            instance.share_ratio = share_of_profile(instance.mig_profile, most)
             memory = self.call(instance, "nvmlDeviceGetMemoryInfo")
             instance.memory_bytes = None if memory is None else int(memory.total)
             found.append(instance)
@@ -311,6 +323,23 @@ class Driver:
             other.lost = other.lost or card in (other.uuid, other.parent_uuid)
         self._probe_at = time.monotonic() + self._reprobe_seconds
         LOG.warning("%s: lost (%s)", device.uuid, why)
+
+
+def mig_profile_of(name: str | None) -> str | None:
+    """Give the profile in an instance's name, such as ``NVIDIA A100-SXM4-40GB MIG 1g.5gb``; None without one."""
+    _, is_mig, profile = (name or "").rpartition(" MIG ")
+    return profile.strip() or None if is_mig else None
+
+
+def share_of_profile(profile: str | None, slices: int) -> float:
+    """Give an instance's part of its card's compute slices, 1 where it is not known.
+
+    A profile begins with its slices: ``3g.40gb`` has three of a card that can be cut into ``slices`` (the most
+    instances it can have: 7, or 4 on an A30), ``1c.3g.40gb`` one of them (NVIDIA MIG User Guide, profile names).
+    """
+    found = _PROFILE.match(profile or "")
+    part = int(found[1] or found[2]) if found else 0
+    return part / slices if 0 < part <= slices else 1.0
 
 
 def _initialise(pynvml: Any) -> tuple[str, int]:

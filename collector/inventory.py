@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -51,9 +51,9 @@ class Inventory:
     def update(self, driver: Driver, at: float) -> list[Record]:
         """Give the records of all that changed; what they say is remembered when this returns."""
         changed: list[Record] = [*self._node_changes(driver, at), *self._unreadable_changes(driver, at)]
-        shown = {device.uuid: device for device in driver.devices if device.parent_uuid is None}
-        for uuid in set(self._memory.devices) - set(shown):
-            changed += self._missing(self._memory.devices[uuid], shown.values(), at)
+        shown = {device.uuid: device for device in driver.devices}
+        for uuid in sorted(set(self._memory.devices) - set(shown)):
+            changed += self._missing(self._memory.devices[uuid], shown, at)
         for uuid, device in shown.items():
             now = self._describe(device, at)
             changed += self._device_changes(self._memory.devices.get(uuid), now, at, driver.last_xid.get(uuid))
@@ -100,15 +100,21 @@ class Inventory:
             changed.append(self._event(kind, at, now.device_uuid, detail))
         return changed
 
-    def _missing(self, known: Device, shown: Collection[KnownDevice], at: float) -> list[Record]:
-        """Say what became of a card that the driver does not show: replaced by another in its place, or lost.
+    def _missing(self, known: Device, shown: Mapping[str, KnownDevice], at: float) -> list[Record]:
+        """Say what became of a device that the driver does not show: replaced, taken apart, or lost.
 
-        A card in whose place another one is has gone for good: its interval ends, and no state follows.
+        A card in whose place another one is has gone for good, and so has a MIG instance whose card is there: its
+        interval ends, and no state follows.
         """
-        if known.pci_bus_id is None or known.pci_bus_id not in {device.pci_bus_id for device in shown}:
+        if known.parent_uuid is not None:
+            card = shown.get(known.parent_uuid)
+            kind, is_gone = "instance_removed", card is not None and not card.lost
+        else:
+            kind, is_gone = "device_replaced", known.pci_bus_id in {device.pci_bus_id for device in shown.values()}
+        if not is_gone or known.pci_bus_id is None:
             return self._device_changes(known, replace(known, since_at=at, state=LOST), at)
         del self._memory.devices[known.device_uuid]
-        return [replace(known, until_at=at), self._event("device_replaced", at, known.device_uuid, known.pci_bus_id)]
+        return [replace(known, until_at=at), self._event(kind, at, known.device_uuid, known.pci_bus_id)]
 
     def _unreadable_changes(self, driver: Driver, at: float) -> list[Record]:
         now: list[list[object]] = [[index, reason] for index, reason in driver.unreadable]
@@ -129,6 +135,12 @@ class Inventory:
             gpu_model=device.gpu_model,
             memory_bytes=device.memory_bytes,
             pci_bus_id=device.pci_bus_id,
+            minor_number=device.minor_number,
+            parent_uuid=device.parent_uuid,
+            mig_profile=device.mig_profile,
+            gpu_instance_id=device.gpu_instance_id,
+            compute_instance_id=device.compute_instance_id,
+            share_ratio=None if device.parent_uuid is None else round(device.share_ratio, 6),
         )
 
     def _event(self, kind: str, at: float, device_uuid: str | None, detail: str | None) -> Event:

@@ -22,6 +22,7 @@ UNKNOWN_64: Final = 2**64 - 1
 FAULTABLE_CALLS: Final = frozenset(
     {
         "nvmlDeviceGetClockInfo",
+        "nvmlDeviceGetComputeInstanceId",
         "nvmlDeviceGetComputeRunningProcesses_v3",
         "nvmlDeviceGetCurrentClocksEventReasons",
         "nvmlDeviceGetCurrentClocksThrottleReasons",
@@ -106,7 +107,7 @@ class Instance(ctypes.LittleEndianStructure):
         ("memory_total_bytes", ctypes.c_uint64),
         ("memory_used_bytes", ctypes.c_uint64),
         ("gpu_instance_id", ctypes.c_uint32),
-        ("unused", ctypes.c_uint32),
+        ("compute_instance_id", ctypes.c_uint32),
         ("gpm", Gpm),
     ]
 

@@ -88,6 +88,7 @@ class StandinInstance:
     memory_total_bytes: int
     memory_used_bytes: int
     gpm: GpmCounters | None = None
+    compute_instance_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,6 +346,7 @@ def _instance_record(instance: StandinInstance) -> layout.Instance:
         memory_total_bytes=_whole(instance.memory_total_bytes, 64, "memory_total_bytes"),
         memory_used_bytes=_whole(instance.memory_used_bytes, 64, "memory_used_bytes"),
         gpu_instance_id=_whole(instance.gpu_instance_id, 32, "gpu_instance_id"),
+        compute_instance_id=_whole(instance.compute_instance_id, 32, "compute_instance_id"),
     )
     _fill_gpm(record.gpm, instance.gpm)
     return record

@@ -267,6 +267,21 @@ def test_capacity_is_told_apart_into_what_was_held_free_down_and_silent(world: W
     ]
 
 
+def test_the_parts_of_a_card_are_held_free_and_counted_once(world: World) -> None:
+    """One card in an instance of 3/7 that is held for the hour, and one of 4/7 that nobody holds."""
+    devices = [Device("GPU-0", "c", "n0", T0, gpu_model="A")]
+    devices += [
+        Device(name, "c", "n0", T0, parent_uuid="GPU-0", share_ratio=slices / 7)
+        for name, slices in (("MIG-a", 3), ("MIG-b", 4))
+    ]
+    held = allocation(device="MIG-a", share_ratio=3 / 7)
+    samples = [sample(60 * at, "MIG-a", driver_util_ratio=1.0) for at in range(60)]
+    document = world.fill([job(), attempt(), held, *devices], samples).ask("waste")
+    assert amounts(document, "capacity", "allocated", "unallocated", "down", "unreported") == [
+        pytest.approx(part) for part in (3600.0, 3600 * 3 / 7, 3600 * 4 / 7, 0.0, 0.0)
+    ]
+
+
 def test_a_lost_device_that_is_held_counts_as_held(world: World) -> None:
     devices = [Device("GPU-0", "c", "n0", T0, T0 + 1800), Device("GPU-0", "c", "n0", T0 + 1800, state="lost")]
     document = world.fill([*one_job(), *devices]).ask("waste")

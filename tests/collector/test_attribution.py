@@ -249,6 +249,16 @@ def test_an_allocation_is_told_when_it_begins_and_when_it_ends(tree: ProcTree) -
     assert ended.end_at == 9.0
 
 
+def test_an_instance_that_is_held_whole_is_its_part_of_the_card(tree: ProcTree) -> None:
+    one = attribution(Jobs([Holding("a", "MIG-b", 1.0, None, source="kubelet")]), tree)
+    instance = KnownDevice("MIG-b", 0, None, None, None, None, parent_uuid="GPU-a", share_ratio=2 / 7)
+    (begun,) = one.refresh([card("GPU-a"), instance])
+    assert isinstance(begun, Allocation)
+    assert begun.share_ratio == 2 / 7
+    (found,) = told(one, row("MIG-b", set(), engine_active_ratio=0.5))
+    assert found["share_ratio"] == 1.0  # the row's values are the instance's own, all of them the holder's
+
+
 def test_where_nobody_gives_devices_away_a_process_holds_what_it_was_seen_on(tree: ProcTree) -> None:
     tree.add(7, start_ticks=0)
     one = attribution(Processes("c", "n1", ProcessTable(tree.root)), tree)

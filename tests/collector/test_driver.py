@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from collector.driver import Driver, DriverGoneError
+from collector.driver import Driver, DriverGoneError, mig_profile_of, share_of_profile
 from collector.simulate.standin import (
     NEVER_RETURNS,
     STATE_VARIABLE,
@@ -285,13 +285,18 @@ def test_u07_samples_of_processes_are_counted_once_and_rubbish_is_rejected(rig: 
 def test_u10_a_card_with_mig_gives_nulls_and_its_instances_their_own(rig: Rig) -> None:
     def instance(place: int, seconds: float) -> StandinInstance:
         counters = GpmCounters(seconds, seconds / 4, 0, 0, 0, 0)
-        return StandinInstance(f"MIG-{place}", "NVIDIA H100 MIG 1g.12gb", place + 7, 12 * 1024**3, 1024**3, counters)
+        name = "NVIDIA H100 MIG 1g.12gb"
+        return StandinInstance(f"MIG-{place}", name, place + 7, 12 * 1024**3, 1024**3, counters, compute_instance_id=3)
 
     rig.driver.close()
     rig.change(1, instances=(instance(0, 1), None, instance(2, 1)), driver_util_ratio=0.8)
     rig.write()
     rig.driver.open()
     assert [it.uuid for it in rig.driver.devices if it.parent_uuid] == ["MIG-0", "MIG-2"]
+    told = rig.driver.devices[-2]
+    assert (told.parent_uuid, told.gpu_instance_id, told.compute_instance_id) == (rig.cards[1].uuid, 9, 3)
+    assert (told.mig_profile, told.share_ratio, told.minor_number) == ("1g.12gb", 1 / 8, 1)
+    assert [it.minor_number for it in rig.driver.devices if it.parent_uuid is None] == [0, 1, 2]
     rig.sweep()
     rig.change(1, instances=(instance(0, 2), None, instance(2, 2)))
     found = rig.round()
@@ -299,6 +304,24 @@ def test_u10_a_card_with_mig_gives_nulls_and_its_instances_their_own(rig: Rig) -
     assert found["nvml"][rig.cards[0].uuid].values["driver_util_ratio"] == 0.5
     assert dict(found["nvml"]["MIG-2"].values) == {"memory_used_bytes": 1024**3}
     assert found["gpm"]["MIG-0"].values["engine_active_ratio"] == 0.25
+
+
+@pytest.mark.parametrize(
+    ("name", "profile", "share"),
+    [
+        ("NVIDIA A100-SXM4-40GB MIG 3g.20gb", "3g.20gb", 3 / 7),
+        ("NVIDIA H100 80GB HBM3 MIG 1c.3g.40gb", "1c.3g.40gb", 1 / 7),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb+me", "1g.10gb+me", 1 / 7),
+        ("NVIDIA H100 80GB HBM3 MIG 9g.80gb", "9g.80gb", 1.0),
+        ("NVIDIA H100 80GB HBM3", None, 1.0),
+        (None, None, 1.0),
+    ],
+)
+def test_u10_the_profile_of_an_instance_is_what_the_driver_calls_it(
+    name: str | None, profile: str | None, share: float
+) -> None:
+    assert mig_profile_of(name) == profile
+    assert share_of_profile(profile, 7) == share
 
 
 def test_u06_the_mps_server_is_nobodys_job_and_its_clients_are(rig: Rig, tmp_path: Path) -> None:

@@ -67,10 +67,35 @@ def test_u12_another_driver_is_told(tmp_path: Path) -> None:
     assert events(inventory.update(driver, 2.0)) == [("driver_changed", None, "570.1 to 575.2")]
 
 
+def with_instances(*uuids: str, lost: bool = False) -> Driver:
+    driver = driver_of(("GPU-a", 0, "1A"))
+    driver.devices[0].lost = lost
+    driver.devices += tuple(
+        KnownDevice(uuid, 0, None, None, None, "1A", parent_uuid="GPU-a", mig_profile="1g.12gb", share_ratio=1 / 7)
+        for uuid in uuids
+    )
+    return driver
+
+
+def test_an_instance_that_was_taken_apart_ends_and_one_of_a_lost_card_is_lost(tmp_path: Path) -> None:
+    inventory = Inventory(tmp_path / "inventory.json", "c", "n")
+    first = inventory.update(with_instances("MIG-b"), 1.0)
+    (told,) = [it for it in first if isinstance(it, Device) and it.parent_uuid]
+    assert (told.parent_uuid, told.mig_profile, told.share_ratio) == ("GPU-a", "1g.12gb", 0.142857)
+    again = inventory.update(with_instances("MIG-c"), 2.0)
+    assert devices(again) == [("MIG-b", 1.0, 2.0, "up", 0), ("MIG-c", 2.0, None, "up", 0)]
+    assert events(again) == [("instance_removed", "MIG-b", "1A")]
+    lost = inventory.update(with_instances(lost=True), 3.0)
+    assert [(name, state) for name, _, until, state, _ in devices(lost) if until is None] == [
+        ("MIG-c", "lost"),
+        ("GPU-a", "lost"),
+    ]
+
+
 def test_mig_instances_are_no_cards_of_the_node(tmp_path: Path) -> None:
     driver = driver_of(("GPU-a", 0, "1A"))
     instance = KnownDevice("MIG-b", 0, None, None, None, "1A", parent_uuid="GPU-a", gpu_instance_id=7)
     driver.devices = (*driver.devices, instance)
     told = Inventory(tmp_path / "inventory.json", "c", "n").update(driver, 1.0)
-    assert [name for name, *_ in devices(told)] == ["GPU-a"]
+    assert [name for name, *_ in devices(told)] == ["GPU-a", "MIG-b"]
     assert next(it.gpu_count for it in told if isinstance(it, Node)) == 1

@@ -189,7 +189,11 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A GPU on a node over an interval in one state, ``up`` or ``lost``. Keyed by UUID, never by index."""
+    """A GPU on a node over an interval in one state, ``up`` or ``lost``. Keyed by UUID, never by index.
+
+    A MIG instance is a device too: a part of the card ``parent_uuid``, of which it has ``share_ratio`` of the compute
+    slices. Cards alone make up capacity. ``minor_number`` is that of ``/dev/nvidia<minor>``.
+    """
 
     TABLE: ClassVar[str] = "device"
     KEY: ClassVar[tuple[str, ...]] = ("device_uuid", "since_at")
@@ -204,6 +208,12 @@ class Device:
     gpu_model: str | None = None
     memory_bytes: int | None = None
     pci_bus_id: str | None = None
+    minor_number: int | None = None
+    parent_uuid: str | None = None
+    mig_profile: str | None = None
+    gpu_instance_id: int | None = None
+    compute_instance_id: int | None = None
+    share_ratio: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ static int knows_instances(const char *call)
 {
     static const char *const calls[] = {
         "nvmlDeviceGetUUID", "nvmlDeviceGetName", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2",
-        "nvmlDeviceGetGpuInstanceId",
+        "nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetComputeInstanceId",
     };
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++)
         if (strcmp(call, calls[i]) == 0)
@@ -69,7 +69,8 @@ static nvml_status enter_instance(unsigned index, unsigned place, const char *ca
     memcpy(device->name, instance->name, sizeof device->name);
     device->memory_total_bytes = instance->memory_total_bytes;
     device->memory_used_bytes = instance->memory_used_bytes;
-    device->minor_number = instance->gpu_instance_id; /* all that nvmlDeviceGetGpuInstanceId needs */
+    device->minor_number = instance->gpu_instance_id; /* where nvmlDeviceGetGpuInstanceId looks for it */
+    device->pci_device = instance->compute_instance_id;
     return STANDIN_GO_ON;
 }
 
@@ -291,5 +292,15 @@ EXPORT nvml_status nvmlDeviceGetGpuInstanceId(nvml_device_handle handle, unsigne
     if (strncmp(device.uuid, "MIG-", 4) != 0)
         return NVML_INVALID_ARGUMENT;
     *id = device.minor_number;
+    return NVML_SUCCESS;
+}
+
+EXPORT nvml_status nvmlDeviceGetComputeInstanceId(nvml_device_handle handle, unsigned *id)
+{
+    REQUIRE(id);
+    ENTER(handle);
+    if (strncmp(device.uuid, "MIG-", 4) != 0)
+        return NVML_INVALID_ARGUMENT;
+    *id = device.pci_device;
     return NVML_SUCCESS;
 }

@@ -42,7 +42,7 @@ struct standin_gpm {
 struct standin_instance {
     char uuid[96], name[96];
     uint64_t memory_total_bytes, memory_used_bytes;
-    uint32_t gpu_instance_id, unused;
+    uint32_t gpu_instance_id, compute_instance_id;
     struct standin_gpm gpm;
 };
 
