@@ -41,6 +41,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sql": ("warehouse.sql_commands", "Free questions in SQL, read-only, for operators."),
     "token": ("warehouse.token_commands", "Tokens of people and agents: new, list, rotate, revoke."),
     "agent": ("collector.commands", "The node agent."),
+    "doctor": ("collector.commands", "What can be read, mapped and traced on this node, and why not."),
     "demo": ("collector.commands", "Parts of the demo cluster, as `trueload up --demo` starts them."),
     "bench": ("analysis.commands", "The benchmarks."),
     "settings": ("warehouse.commands", "Every setting with its value and origin."),

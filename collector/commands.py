@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -109,6 +111,32 @@ def once_command(root: Root, node: str | None, *, as_json: bool) -> None:
 
 agent_command.add_command(wrap_command)
 agent_command.add_command(calibrate_command)
+
+
+# ------------------------------------------------------------------------------------------------------ doctor
+
+
+@click.command("doctor")
+@node_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+@click.pass_obj
+def doctor_command(root: Root, node: str | None, *, as_json: bool) -> None:
+    """Say what can be read, mapped and traced on this node, and why not; exit code 1 when the agent would not work.
+
+    Run it as the agent runs: as the same user, in the same container, with the same settings. Nothing is changed.
+    """
+    from collector.doctor.check import Site
+    from collector.doctor.examine import examine
+    from collector.doctor.text import show
+
+    logging.basicConfig(level=logging.ERROR)
+    answer = examine(Site(_override(root.settings(), "--node", node=node), os.environ))
+    if as_json:
+        click.echo(json.dumps(answer.document(), indent=2))
+    else:
+        show(answer)
+    sys.stdout.flush()
+    os._exit(0 if answer.ok else 1)  # a call that never returned must not keep the process from ending
 
 
 # -------------------------------------------------------------------------------------------------------- demo

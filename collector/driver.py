@@ -100,6 +100,9 @@ class Driver:
         self.failures: Counter[tuple[str, str]] = Counter()
         """Failed calls by name and reason, and values that cannot be true by name and why."""
         self.occurrences: deque[Occurrence] = deque(maxlen=OCCURRENCES_MAX)
+        self.refused: dict[tuple[str, str], tuple[Fault, str]] = {}
+        """Calls that a device does not answer, by device and name: what that means, and the driver's words."""
+
         """What happened and has not been taken yet; of too many the oldest go."""
         self.last_xid: dict[str, str] = {}
         self.lanes = Lanes()
@@ -138,6 +141,7 @@ class Driver:
         self._nvml = pynvml
         self._unsupported.clear()
         self.unreadable = tuple((index, NOT_RETURNED) for index in range(count))
+        self.refused.clear()
         self._discover(OPEN_PATIENCE_SECONDS, wanted)
 
     def close(self, *, shutdown: bool = True) -> None:
@@ -309,6 +313,7 @@ class Driver:
         self.count(key[1], str(error))
         if fault is Fault.DRIVER_GONE:
             raise DriverGoneError(f"{key[1]}: {error}") from error
+        self.refused[device.uuid, key[1]] = (fault, str(error))
         if fault is Fault.DEVICE_LOST:
             self._lose(device, f"{key[1]}: {error}")
         elif fault in (Fault.UNSUPPORTED, Fault.FORBIDDEN):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collector.doctor import settings as doctor_settings
 from collector.registry import job_sources, sources
 from collector.tracer import settings as tracer_settings
 from warehouse.contract.settings import AnySetting, Setting
@@ -208,6 +209,7 @@ SETTINGS: tuple[AnySetting, ...] = (
     *(DETAIL_SECONDS, EXPORTER_LISTEN, EXPORTER_DCGM_NAMES, EXPORTER_MOST_JOB_SERIES),
     *(POST_TIMEOUT_SECONDS, LONGEST_WAIT_SECONDS, STOP_SECONDS),
     *tracer_settings.SETTINGS,
+    *doctor_settings.SETTINGS,
     *(setting for source in sources().values() for setting in source.settings),
     *(setting for source in job_sources().values() for setting in source.settings),
 )

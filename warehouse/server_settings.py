@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from warehouse.contract.clocks import CLOCK_OFF_SECONDS
 from warehouse.contract.settings import AnySetting, Setting
 
 ANSWER_SECONDS = Setting(
@@ -46,4 +47,5 @@ SETTINGS: tuple[AnySetting, ...] = (
     SQL_OPEN,
     SQL_ROWS,
     SQL_SECONDS,
+    CLOCK_OFF_SECONDS,
 )

@@ -317,6 +317,30 @@ class TraceDocument:
 
 DOCUMENTS: dict[str, type] = {
     "import": ImportDocument,
+@dataclass(frozen=True, slots=True)
+class DoctorCheck:
+    """One line of the doctor; ``ok`` is null where it cannot be told, ``needed`` says that the agent needs it."""
+
+    name: str
+    device: str | None
+    ok: bool | None
+    found: str
+    reason: str | None
+    fix: str | None
+    needed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorDocument:
+    """``trueload doctor --json``; ``missing`` counts the checks that are not ok, needed or not."""
+
+    ok: bool
+    node: str
+    version: str
+    missing: int
+    checks: list[DoctorCheck]
+
+
     "waste": WasteDocument,
     "families": FamiliesDocument,
     "recommend": RecommendDocument,
@@ -326,3 +350,4 @@ DOCUMENTS: dict[str, type] = {
     "trace": TraceDocument,
 }
 """The document of every command that prints one, by the name of its schema file."""
+    "doctor": DoctorDocument,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The server answers."""
+    """The server answers; ``answered_at`` is its clock then, in seconds since the epoch."""
 
     ok: bool
+    answered_at: float
 
 
 def add(app: FastAPI, site: web.Site) -> None:
@@ -28,12 +30,12 @@ def add(app: FastAPI, site: web.Site) -> None:
 
     @app.get(
         "/healthz",
-        summary="Say that the server answers, and nothing else.",
+        summary="Say that the server answers, and when by its clock.",
         responses={200: {"model": Health}},
         openapi_extra={"security": []},
     )
     async def health() -> Response:
-        return web.json_answer({"ok": True})
+        return web.json_answer({"ok": True, "answered_at": time.time()})
 
     @app.get(
         "/metrics",

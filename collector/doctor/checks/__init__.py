@@ -1,0 +1,1 @@
+"""One file = one thing that is looked at, with the constant ``CHECK``."""
