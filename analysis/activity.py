@@ -17,8 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from analysis.frames import Columns, Floats, Ints, Tables, codes, fetch, local_table, seconds, timestamp
-from analysis.settings import ACTIVE_THRESHOLD_RATIO, CONTINUOUS_CADENCES, IDLE_STRETCH_SECONDS
+from analysis.settings import IDLE_STRETCH_SECONDS
 from warehouse.contract.metrics import RUNGS_BEST_FIRST, Rung
+from warehouse.contract.rollups import ACTIVE_THRESHOLD_RATIO, CONTINUOUS_CADENCES
 from warehouse.contract.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:

@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
+from warehouse.contract.rollups import ACTIVE_THRESHOLD_RATIO, CONTINUOUS_CADENCES
 from warehouse.contract.settings import AnySetting, Setting
 
-ACTIVE_THRESHOLD_RATIO = Setting(
-    "waste",
-    "active_threshold_ratio",
-    0.0,
-    "share of time",
-    "A sample with a busy share up to this counts as one without activity. 0: strictly none, for any activity at all "
-    "means that the work goes on.",
-    0.0,
-    1.0,
-)
 IDLE_STRETCH_SECONDS = Setting(
     "waste",
     "idle_stretch_seconds",
@@ -21,14 +12,6 @@ IDLE_STRETCH_SECONDS = Setting(
     "seconds",
     "A pause this long is longer than the checkpoints and evaluations of a job that is working; shorter ones are gaps.",
     0.0,
-)
-CONTINUOUS_CADENCES = Setting(
-    "waste",
-    "continuous_cadences",
-    2.5,
-    "cadences",
-    "Two samples at most this far apart are continuous: one that came late or was lost is no gap in the data.",
-    1.0,
 )
 RUNG_COVERAGE_RATIO = Setting(
     "waste",

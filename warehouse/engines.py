@@ -20,10 +20,11 @@ import ibis
 import pyarrow as pa
 
 from warehouse import aliases, layout, queries
-from warehouse.arrow import COLUMN_TYPES
 from warehouse.contract.errors import StoreError
 from warehouse.contract.node_keys import UNKNOWN
+from warehouse.contract.rollups import HOUR, RolledHour, Rule
 from warehouse.contract.units import SECONDS_PER_DAY
+from warehouse.due import SAMPLES
 from warehouse.settings import (
     SPARK_DRIVER_HOST,
     SPARK_DRIVER_MEMORY_BYTES,
@@ -31,6 +32,7 @@ from warehouse.settings import (
     SPARK_MASTER,
     SPARK_SHUFFLE_PARTITIONS,
 )
+from warehouse.stored import STORED_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -57,12 +59,13 @@ class Engine(StrEnum):
 class Manifest:
     """What is valid in a lake: the files of each table, and the instant at which the sealed samples end.
 
-    ``sealed_until_at`` is the end of the last sealed day of device samples, in seconds since the epoch; None: no day is
-    sealed.
+    ``sealed_until_at`` is the end of the last sealed day of device samples or their roll-ups, in seconds since the
+    epoch; None: no day is sealed.
     """
 
     files: Mapping[str, Sequence[str]]
     sealed_until_at: float | None
+    rolled: Sequence[RolledHour] = ()
 
 
 class Lake:
@@ -108,17 +111,23 @@ def read_manifest(data: Path) -> Manifest:
         last = _EPOCH
         for day in content["days"]:
             files.setdefault(day["table"], []).append(_file(data, day["path"]))
-            if day["table"] == "device_sample":
+            if day["table"] in (SAMPLES, HOUR):
                 last = max(last, date.fromisoformat(day["date"]) + timedelta(days=1))
+        rolled = tuple(map(_rolled_hour, content.get("rolled_hours", ())))
     except (ValueError, LookupError, TypeError, AttributeError) as cause:
         raise StoreError(f"{path}: cannot be used as a lake's manifest ({cause})") from cause
     until = (last - _EPOCH).days * SECONDS_PER_DAY
-    return Manifest(files, until if last > _EPOCH else None)
+    return Manifest(files, until if last > _EPOCH else None, rolled)
 
 
 def _require_version(version: object) -> None:
     if version != _VERSION:
         raise ValueError(f"version {version}, expected {_VERSION}")
+
+
+def _rolled_hour(row: Sequence[Any]) -> RolledHour:
+    at, threshold, cadences, pause, longest, _, samples_gone, minutes_gone = row
+    return RolledHour(at, Rule(threshold, cadences, pause), longest, samples_gone, minutes_gone)
 
 
 def _file(data: Path, folder: str) -> str:
@@ -142,7 +151,7 @@ def open_lake(data: Path, engine: Engine, settings: Settings) -> Iterator[Lake]:
             name: _complete(backend, name, views.get(name, name), name in manifest.files)
             for name in queries.TABLE_NAMES
         }
-        yield Lake(queries.Tables(**known, samples_end_at=manifest.sealed_until_at))
+        yield Lake(queries.Tables(**known, samples_end_at=manifest.sealed_until_at, rolled=manifest.rolled))
 
 
 def ask(
@@ -178,7 +187,7 @@ def _name_attempts(backend: Any, manifest: Manifest) -> dict[str, str]:
 
 def _complete(backend: SQLBackend, name: str, view: str, has_files: bool) -> Table:  # noqa: FBT001 - one call, above
     """Give a table with every column that the store has: one that came after all files were written is absent there."""
-    schema = ibis.Schema.from_pyarrow(pa.schema([(column, kind) for column, (kind, _) in COLUMN_TYPES[name].items()]))
+    schema = ibis.Schema.from_pyarrow(pa.schema([(column, kind) for column, (kind, _) in STORED_TYPES[name].items()]))
     if not has_files:
         return ibis.memtable([], schema=schema)
     table = backend.table(view)

@@ -8,7 +8,7 @@ import time
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Self
 
-from warehouse import lake
+from warehouse import lake, rollups
 from warehouse.contract.errors import StoreError
 from warehouse.settings import KEEP_DAYS, KEEP_REPLACED_SECONDS, KEEPER_INTERVAL_SECONDS, SEAL_AFTER_SECONDS
 
@@ -30,7 +30,7 @@ def keep(store: Store, data: Path, settings: Settings, now: float) -> int:
     A day is sealed ``lake.seal_after_seconds`` after it ended, so that late batches find it still hot. A day that
     cannot be sealed stays where it is and is tried again next time.
     """
-    changed = 0
+    changed = rollups.roll(store, settings, now)
     for table, day in lake.days_to_seal(store, _day(now - settings[SEAL_AFTER_SECONDS])):
         try:
             sealed = lake.seal(store, data, table, day)

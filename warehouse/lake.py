@@ -22,8 +22,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from warehouse import aliases, layout
+from warehouse.contract import rollups
 from warehouse.contract.errors import StoreError
 from warehouse.contract.model import RECORDS
+from warehouse.contract.rollups import HOUR, MINUTE, SOURCES
+from warehouse.due import rolled_hours
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,6 +40,9 @@ ORDER = {
     "device_sample": "device_uuid, sampled_at, source",
     "process_sample": "device_uuid, sampled_at, pid",
     "host_sample": "node, sampled_at, scope, subject",
+    MINUTE: "device_uuid, start_at, attempt_key, activity_code",
+    HOUR: "device_uuid, start_at, attempt_key, activity_code",
+    SOURCES: "device_uuid, bucket_at, attempt_key, source",
 }
 """How rows of a day are sorted: by device, then time, so that one device's history is a few row groups."""
 
@@ -59,6 +65,11 @@ class SealedDay:
         return layout.part(data, self.table, self.date, self.generation).parent
 
 
+def time_of(table: str) -> str:
+    """Give the column that tells to which day a row belongs."""
+    return "bucket_at" if table in rollups.COLUMNS else "sampled_at"
+
+
 def sealed_days(store: Store) -> list[SealedDay]:
     """Give every sealed day, in order."""
     rows = store.read("SELECT table_name, date, generation, row_count, file_bytes FROM sealed_day ORDER BY 1, 2")
@@ -69,9 +80,8 @@ def days_to_seal(store: Store, before: date) -> list[tuple[str, date]]:
     """Give the (table, day) pairs before a day that have rows in the hot file: days that ended, and late rows."""
     found: list[tuple[str, date]] = []
     for table in ORDER:
-        rows = store.read(
-            f'SELECT DISTINCT sampled_at::DATE AS day FROM "{table}" WHERE sampled_at < ? ORDER BY day', [before]
-        )
+        time = time_of(table)
+        rows = store.read(f'SELECT DISTINCT {time}::DATE AS day FROM "{table}" WHERE {time} < ? ORDER BY day', [before])
         found += [(table, day) for day in rows["day"].to_pylist()]
     return found
 
@@ -93,7 +103,7 @@ def seal(store: Store, data: Path, table: str, day: date) -> SealedDay:
         with store.long_transaction() as transaction:
             _write_part(transaction, _day_query(table, day, None if old is None else old.folder(data)), folder)
             sealed = _measured(transaction, new, folder)
-            transaction.execute(f'DELETE FROM "{table}" WHERE sampled_at::DATE = ?', [day])
+            transaction.execute(f'DELETE FROM "{table}" WHERE {time_of(table)}::DATE = ?', [day])
             transaction.execute(
                 "INSERT OR REPLACE INTO sealed_day VALUES (?, ?, ?, ?, ?, now()::TIMESTAMP)",
                 [table, day, sealed.generation, sealed.row_count, sealed.file_bytes],
@@ -112,16 +122,21 @@ def write_anew(store: Store, day: SealedDay, query: str) -> SealedDay:
         StoreError, OSError: it could not be written; the day is as before.
 
     """
-    new = SealedDay(day.table, day.date, day.generation + 1, 0, 0)
-    folder = new.folder(store.data)
     with store.long_transaction() as transaction:
-        _write_part(transaction, f"SELECT * FROM ({query}) ORDER BY {ORDER.get(day.table, 'ALL')}", folder)
-        written = _measured(transaction, new, folder)
-        transaction.execute(
-            "UPDATE sealed_day SET generation = ?, row_count = ?, file_bytes = ?, sealed_at = now()::TIMESTAMP "
-            "WHERE table_name = ? AND date = ?",
-            [written.generation, written.row_count, written.file_bytes, day.table, day.date],
-        )
+        return write_again(transaction, store.data, day, query)
+
+
+def write_again(transaction: Transaction, data: Path, day: SealedDay, query: str) -> SealedDay:
+    """Replace a sealed day as ``write_anew`` does, within a transaction that changes other things with it."""
+    new = SealedDay(day.table, day.date, day.generation + 1, 0, 0)
+    folder = new.folder(data)
+    _write_part(transaction, f"SELECT * FROM ({query}) ORDER BY {ORDER.get(day.table, 'ALL')}", folder)
+    written = _measured(transaction, new, folder)
+    transaction.execute(
+        "UPDATE sealed_day SET generation = ?, row_count = ?, file_bytes = ?, sealed_at = now()::TIMESTAMP "
+        "WHERE table_name = ? AND date = ?",
+        [written.generation, written.row_count, written.file_bytes, day.table, day.date],
+    )
     return written
 
 
@@ -145,8 +160,19 @@ def publish(store: Store, data: Path) -> None:
     snapshots = {table: f"{table}/gen={generation}" for table in SNAPSHOTS}
     replace_durably(
         data / layout.FOLDER / layout.MANIFEST,
-        json.dumps({"version": 1, "days": days, "snapshots": snapshots}, indent=1),
+        json.dumps({"version": 1, "days": days, "snapshots": snapshots, "rolled_hours": _rolled(store)}, indent=1),
     )
+
+
+def _rolled(store: Store) -> list[list[object]]:
+    """Give the hours whose roll-ups lie in the lake and are up to date, as rows of ``rolled_hour``."""
+    with store.cursor() as cursor:
+        current = {hour.hour_at for hour in rolled_hours(cursor)}
+    rows = store.read(
+        f"SELECT epoch(hour_at) AS hour_at, * EXCLUDE (hour_at) FROM rolled_hour WHERE hour_at::DATE IN "
+        f"(SELECT date FROM sealed_day WHERE table_name = '{HOUR}') ORDER BY hour_at"
+    )
+    return [list(row.values()) for row in rows.to_pylist() if row["hour_at"] in current]
 
 
 def restore(store: Store, data: Path) -> int:
@@ -170,6 +196,10 @@ def restore(store: Store, data: Path) -> int:
             transaction.execute(
                 "INSERT INTO sealed_day VALUES (?, ?, ?, ?, ?, now()::TIMESTAMP)",
                 [day["table"], day["date"], generation, day["rows"], day["bytes"]],
+            )
+        for hour_at, *known in content.get("rolled_hours", ()):
+            transaction.execute(
+                "INSERT INTO rolled_hour VALUES (to_timestamp(?)::TIMESTAMP, ?, ?, ?, ?, ?, ?, ?)", [hour_at, *known]
             )
     LOG.warning("%s: %d sealed days and the last snapshots were taken from the lake", data, len(content["days"]))
     return len(content["days"])
@@ -202,7 +232,7 @@ def drop_days(store: Store, before: date) -> list[SealedDay]:
 
 
 def _day_query(table: str, day: date, old: Path | None) -> str:
-    hot = f"SELECT * FROM \"{table}\" WHERE sampled_at::DATE = DATE '{day.isoformat()}'"
+    hot = f"SELECT * FROM \"{table}\" WHERE {time_of(table)}::DATE = DATE '{day.isoformat()}'"
     if old is not None:
         hot = f"{hot} UNION ALL BY NAME SELECT * FROM {layout.read(old / layout.PART)}"
     return f"SELECT * FROM ({hot}) ORDER BY {ORDER[table]}"

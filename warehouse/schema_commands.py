@@ -31,18 +31,21 @@ UNITS = {
 
 MEANINGS = {
     "device_sample": "One reading of a device by one source; metrics are means unless their name says so.",
+    "rollup_1m": "Samples of one device and owner within a minute, as long as nothing changed that an account asks.",
+    "rollup_1h": "The same within an hour.",
+    "rollup_source": "How many samples of a source held each reading of a device, by owner and hour.",
 }
 """What tables hold that no record of the contract stands for."""
 
 
 def schema_document() -> Document:
     """Give the document of ``trueload schema --json``."""
-    from warehouse.arrow import COLUMN_TYPES
     from warehouse.contract.wire import LEDGER_ONLY
+    from warehouse.stored import STORED_TYPES
 
     known = {column: metric for metric in CATALOGUE for column in metric.columns}
     tables: dict[str, object] = {}
-    for name, types in COLUMN_TYPES.items():
+    for name, types in STORED_TYPES.items():
         if name == LEDGER_ONLY:
             continue
         columns = {

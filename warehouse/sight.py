@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 import ibis
 
 from warehouse import queries
+from warehouse.due import rolled_hours
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -88,11 +89,12 @@ class View:
         with self._shelf.reading() as (cursor, sources):
             seen = {} if self._viewer.everything else _restrict(cursor, sources, self._viewer)
             backend = ibis.duckdb.from_connection(cursor)
-            whole = queries.tables(backend, sources)
+            rolled = rolled_hours(cursor)
+            whole = queries.tables(backend, sources, rolled)
             if self._viewer.everything:
                 yield whole
             else:
-                yield replace(queries.tables(backend, seen), fleet=whole)
+                yield replace(queries.tables(backend, seen, rolled), fleet=whole)
 
 
 def _restrict(cursor: duckdb.DuckDBPyConnection, sources: Mapping[str, str], viewer: Viewer) -> dict[str, str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import pyarrow as pa
 
-from warehouse import aliases, layout, queries, tombstones
+from warehouse import aliases, due, layout, queries, tombstones
 from warehouse.arrow import COLUMN_TYPES, to_arrow
 from warehouse.contract.errors import StoreBusyError, StoreError
 from warehouse.contract.metrics import METRIC_COLUMNS
@@ -254,6 +254,8 @@ class Transaction:
         is_added = kind is None or (rows.num_rows >= MANY_ROWS and self._are_all_new(name, kind.KEY, rows))
         self.execute_with(rows, _append(name, rows) if kind is None or is_added else _merge(name, kind.KEY))
         aliases.follow(self, name, rows)
+        if name == due.SAMPLES:
+            due.note(self, rows)
         return int(given)
 
     def _are_all_new(self, name: str, key: tuple[str, ...], rows: pa.Table) -> bool:

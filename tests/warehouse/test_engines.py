@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from warehouse import engines, lake, layout
-from warehouse.arrow import COLUMN_TYPES
 from warehouse.contract import wire
 from warehouse.contract.errors import StoreError
 from warehouse.contract.settings import Settings
@@ -17,6 +16,7 @@ from warehouse.contract.units import SECONDS_PER_DAY
 from warehouse.engines import Engine, open_lake, read_manifest
 from warehouse.settings import SPARK_DRIVER_MEMORY_BYTES
 from warehouse.store import open_store
+from warehouse.stored import STORED_TYPES
 
 DAY = date(1970, 1, 2)
 
@@ -67,8 +67,8 @@ def test_a_lake_is_read_while_a_server_owns_the_store(data: Path) -> None:
 def test_a_column_or_table_that_came_after_the_files_is_absent_there(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    types = COLUMN_TYPES["device_sample"]
-    monkeypatch.setitem(COLUMN_TYPES, "device_sample", types | {"new_ratio": types["power_watts"]})
+    types = STORED_TYPES["device_sample"]
+    monkeypatch.setitem(STORED_TYPES, "device_sample", types | {"new_ratio": types["power_watts"]})
     with open_lake(data, Engine.DUCKDB, Settings()) as opened, opened.snapshot() as tables:
         assert tables.device_sample.new_ratio.isnull().all().execute()
         assert tables.process_sample.count().execute() == 0

@@ -35,8 +35,8 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def sealed(store: Store) -> list[date]:
-    """Give the days that lie in the lake."""
-    return [day.date for day in lake.sealed_days(store)]
+    """Give the days whose samples lie in the lake."""
+    return [day.date for day in lake.sealed_days(store) if day.table == "device_sample"]
 
 
 def test_a_day_is_sealed_26_hours_after_it_ended(store: Store, tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_a_day_is_sealed_26_hours_after_it_ended(store: Store, tmp_path: Path) -
 
 def test_a_second_round_has_nothing_to_do(store: Store, tmp_path: Path) -> None:
     now = 5 * SECONDS_PER_DAY
-    assert keep(store, tmp_path, Settings(), now) == 3
+    assert keep(store, tmp_path, Settings(), now) > 0
     assert keep(store, tmp_path, Settings(), now) == 0
 
 

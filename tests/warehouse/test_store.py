@@ -10,11 +10,11 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from warehouse.arrow import COLUMN_TYPES
 from warehouse.contract import model, wire
 from warehouse.contract.errors import BadInputError, StoreBusyError, StoreError
 from warehouse.contract.metrics import METRIC_COLUMNS
 from warehouse.store import FILE_NAME, Store, open_store
+from warehouse.stored import STORED_TYPES
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def test_opening_again_keeps_everything(tmp_path: Path) -> None:
 
 
 def test_the_schema_has_exactly_the_columns_that_travel(store: Store) -> None:
-    for name, types in COLUMN_TYPES.items():
+    for name, types in STORED_TYPES.items():
         if name == "import_record":
             continue
         found = store.read(
