@@ -210,6 +210,10 @@ def _ladder(attempt: Mapping[str, Any]) -> Table:
     return table
 
 
+_KERNELS_SHOWN = 5
+"""Kernels that fit beside all else; the document names more."""
+
+
 def _tracer(attempt: Mapping[str, Any]) -> Table:
     """Show what the tracer tells of an attempt; what it does not know is left out."""
     known = attempt["tracer"]
@@ -226,6 +230,16 @@ def _tracer(attempt: Mapping[str, Any]) -> Table:
     for name, value in facts.items():
         if value is not None:
             table.add_row(name, f"{value:,.4g}" if isinstance(value, float) else plain(value))
+    estimates = {
+        "GPU-bound without the tracer's own cost": known["gpu_bound_corrected_ratio"],
+        "GPU-bound over all of the time, pauses included": known["gpu_bound_extrapolated_ratio"],
+    }
+    for name, one in estimates.items():
+        if one is not None:
+            table.add_row(name, f"{percent(one['likely'])} ({percent(one['low'])} to {percent(one['high'])})")
+    for kernel in known["kernels"][:_KERNELS_SHOWN]:
+        shape = f"{kernel['launch_count']:,} launches of {_microseconds(kernel['mean_seconds'])}, grid {kernel['grid']}"
+        table.add_row(plain(kernel["kernel"]), plain(shape))
     for gap in known["gap_lengths"]:
         longest = gap["longest_seconds"]
         until = "" if longest is None else f" to {_microseconds(longest)}"

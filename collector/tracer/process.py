@@ -155,7 +155,8 @@ class TracedProcess:
             covered = 0.0 if told is None or lost else min(1.0, told.armed_nanoseconds / SECOND)
             if second == begun and not lost and told is not None and not told.flags & layout.SECOND_PAUSED:
                 covered = 1.0
-            devices = {} if lost else {name: self._busy(place, second) for place, name in self.uuids.items()}
+            # Of a lost second nothing is known, but which devices it would have been told of: they say so.
+            devices = {name: Busy() if lost else self._busy(place, second) for place, name in self.uuids.items()}
             yield TracedSecond(second + self.clock_shift_seconds, covered, lost, devices)
 
     def _busy(self, ordinal: int, second: int) -> Busy:

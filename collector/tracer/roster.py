@@ -72,7 +72,7 @@ class Roster:
             self.overlapping = any(self._table.name(pid) == MPS_NAME for pid in everybody)
             wanted |= everybody
         known = {who.pid: who for who in self.members}
-        for pid in sorted(wanted):
+        for pid in sorted(wanted - {self._own_number()}):  # what is mapped here stands among our own open files
             who = self._table.identity(pid)
             if who is not None and who != known.get(pid) and who not in self._given_up:
                 self._try(who)
@@ -94,6 +94,13 @@ class Roster:
         if member.refusals >= REFUSALS_MAX:
             self._given_up.add(member.who)
             self.drop(member)
+
+    def _own_number(self) -> int | None:
+        """Give the number that this process has below the root; None where it is not to be found there."""
+        try:
+            return int((self._root / "self").readlink().name)
+        except (OSError, ValueError):
+            return None
 
     def _pids(self) -> Iterator[int]:
         with os.scandir(self._root) as entries:

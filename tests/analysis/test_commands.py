@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -73,7 +74,7 @@ REFUSED = {
     "needs": ["samples"],
 }
 RECOMMEND = {**WINDOW, "recommendations": [ADVICE, BOUND], "refusals": [REFUSED, REFUSED]}
-JOB = {
+JOB: dict[str, Any] = {
     "job": {"job_key": "c/1#0", "name": HOSTILE, "user": "ada", "image": None},
     "attempts": [
         {
@@ -233,6 +234,34 @@ def test_job_shows_the_known_rungs_with_their_source() -> None:
     assert "kernels" in shown
     assert "sm_active_ratio" not in shown
     assert "The driver says 91 %" in shown
+
+
+TRACER = {
+    "source": "kernels",
+    "coverage_ratio": 0.9,
+    "launches_per_second": 5210.0,
+    "mean_kernel_seconds": 36.4e-6,
+    "steps_total": 84_000,
+    "steps_per_second": None,
+    "gpu_bound_corrected_ratio": {"low": 0.31, "likely": 0.33, "high": 0.36},
+    "gpu_bound_extrapolated_ratio": None,
+    "gap_lengths": [{"shortest_seconds": 1.024e-6, "longest_seconds": 2.048e-6, "count": 12_345}],
+    "kernels": [{"kernel": HOSTILE, "grid": "80x1x1", "launch_count": 4, "mean_seconds": 1e-5}],
+}
+
+
+def test_job_shows_what_the_tracer_told_and_leaves_out_what_it_does_not_know() -> None:
+    traced: dict[str, Any] = copy.deepcopy(JOB)
+    traced["attempts"][0]["tracer"] = TRACER
+    shown = " ".join(invoke("job", stub=Stub({"job": traced})).stdout.split())
+    assert "traced: kernels, covers 90.0 % of c/1#0:5" in shown
+    assert "launches per second 5,210" in shown
+    assert "mean kernel length 36.4 µs" in shown
+    assert "GPU-bound without the tracer's own cost 33.0 % (31.0 % to 36.0 %)" in shown
+    assert "gaps of 1.024 µs to 2.048 µs 12,345" in shown
+    assert "4 launches of 10 µs, grid 80x1x1" in shown
+    assert "steps per second" not in shown
+    assert "pauses included" not in shown
 
 
 def test_a_job_that_is_not_there_is_an_error_of_ours() -> None:

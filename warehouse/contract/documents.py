@@ -205,6 +205,7 @@ class AttemptPart:
     gpu_seconds: GpuSecondsPart
     ladder: dict[str, LadderRung]
     inflation_ratio: float | None
+    tracer: dict[str, object] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +233,7 @@ class WeeklyDocument:
     recommendations: dict[str, object] | list[RecommendationPart]
     outcomes: dict[str, object] | list[dict[str, object]]
     coverage: dict[str, object] | float | None
+    tracer: dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,8 +317,6 @@ class TraceDocument:
     errors: list[dict[str, str | None]]
 
 
-DOCUMENTS: dict[str, type] = {
-    "import": ImportDocument,
 @dataclass(frozen=True, slots=True)
 class DoctorCheck:
     """One line of the doctor; ``ok`` is null where it cannot be told, ``needed`` says that the agent needs it."""
@@ -341,6 +341,8 @@ class DoctorDocument:
     checks: list[DoctorCheck]
 
 
+DOCUMENTS: dict[str, type] = {
+    "import": ImportDocument,
     "waste": WasteDocument,
     "families": FamiliesDocument,
     "recommend": RecommendDocument,
@@ -348,6 +350,6 @@ class DoctorDocument:
     "weekly": WeeklyDocument,
     "bench": BenchDocument,
     "trace": TraceDocument,
+    "doctor": DoctorDocument,
 }
 """The document of every command that prints one, by the name of its schema file."""
-    "doctor": DoctorDocument,
