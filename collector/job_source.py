@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from warehouse.contract.errors import UnreachableError
 
 if TYPE_CHECKING:
     from collector.cgroups import Place
@@ -77,11 +79,37 @@ class NamesProcesses(JobReader, Protocol):
         ...
 
 
+class TooMuchError(UnreachableError):
+    """What was asked for at once took too long: a shorter window asks less."""
+
+
+class History(Protocol):
+    """What a scheduler remembers of jobs, asked for by time: for the one collector of a cluster, not for nodes."""
+
+    format: str
+    """The importer of the server that reads its text."""
+
+    cluster: str
+    """Whose place in time it is."""
+
+    def pieces(self, since_at: float, until_at: float) -> Iterator[tuple[bytes, int]]:
+        """Give what is known of ``[since_at, until_at)`` as gzip'd texts, each readable by itself, with its rows.
+
+        Raises:
+            UnreachableError: the scheduler cannot be asked now; nothing, or only a part, was given.
+            TooMuchError: it took too long.
+            BadUseError: it never can be, as things are set up.
+
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class JobSource:
-    """One place that knows jobs."""
+    """One place that knows jobs: on a node (``open``), and where it can, those of a whole cluster (``history``)."""
 
     name: str
     description: str
     open: Callable[[Settings], JobReader]
     settings: tuple[AnySetting, ...] = ()
+    history: Callable[[Settings], History] | None = None

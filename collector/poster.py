@@ -177,6 +177,14 @@ class Poster:
         """Post what was asked for. Raises as ``post``."""
         self._ask(DETAIL_PATH, _packed(exchange.detail_document(agent, ask_id, series)))
 
+    def get(self, path: str) -> object:
+        """Ask for a document. Raises as ``post``."""
+        return self._ask(path, None)
+
+    def send(self, path: str, body: bytes, *, gzipped: bool = True) -> object:
+        """Post something that is no batch, and give the answer. Raises as ``post``."""
+        return self._ask(path, body, gzipped=gzipped)
+
     def post_until_taken(self, body: bytes, stop: threading.Event) -> exchange.Acknowledgement | None:
         """Post until the server has the batch; None when stopped before.
 
@@ -203,9 +211,9 @@ class Poster:
     def _url(self, path: str) -> str:
         return self.endpoint.url.rstrip("/") + path
 
-    def _ask(self, path: str, body: bytes) -> object:
+    def _ask(self, path: str, body: bytes | None, *, gzipped: bool = True) -> object:
         token = self._token()
-        status, document, text, wait_seconds = self._request(path, body, token, gzipped=True)
+        status, document, text, wait_seconds = self._request(path, body, token, gzipped=gzipped and body is not None)
         if status == OK:
             return document
         enrols = self.endpoint.join_token_file is not None
@@ -224,14 +232,16 @@ class Poster:
             raise BusyError(text, wait_seconds)
         raise UnreachableError(text)
 
-    def _request(self, path: str, body: bytes, token: str, *, gzipped: bool) -> tuple[int, object, str, float | None]:
-        """Post; gives status, JSON document, what to say about it, and the wait that was asked for."""
+    def _request(
+        self, path: str, body: bytes | None, token: str, *, gzipped: bool
+    ) -> tuple[int, object, str, float | None]:
+        """Post, or get where there is no body; gives status, JSON document, what to say, and the wait asked for."""
         url = self._url(path)
         headers = {"Content-Type": CONTENT_TYPE if gzipped else "application/json", "Authorization": f"Bearer {token}"}
         if gzipped:
             headers["Content-Encoding"] = "gzip"
         try:
-            response = self._pool.request("POST", url, body=body, headers=headers)
+            response = self._pool.request("GET" if body is None else "POST", url, body=body, headers=headers)
         except (urllib3.exceptions.HTTPError, OSError) as cause:
             raise UnreachableError(f"{url}: no answer ({type(cause).__name__}); data wait in the spool") from cause
         text = f"{url}: answered {response.status} {response.data[:300].decode(errors='replace')!r}"

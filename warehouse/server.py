@@ -22,7 +22,7 @@ from warehouse.credentials import Credentials
 from warehouse.door import Door
 from warehouse.observe import Observations
 from warehouse.pulse import LEAVE_SECONDS, Pulse, leave_within
-from warehouse.routes import agents, delivery, freehand, identity, imports, numbers, questions, upkeep
+from warehouse.routes import agents, delivery, freehand, identity, imports, numbers, questions, texts, upkeep
 from warehouse.settings import SHARED_AGENT_TOKEN
 from warehouse.web import Site, end_questions_at, explain_errors
 

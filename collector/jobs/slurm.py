@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from collector import job_source as kind
-from warehouse.contract.errors import BadInputError
+from collector.jobs._sacct import Sacct
+from warehouse.contract.errors import BadInputError, UnreachableError
 from warehouse.contract.node_keys import SLUID, SLURM, NodeKey
 from warehouse.contract.settings import Setting, Settings
 
@@ -169,9 +170,53 @@ def _open(settings: Settings) -> SlurmJobs:
     return SlurmJobs(Path(settings[JOBS_DIR]), settings[CLUSTER])
 
 
+SACCT = Setting("jobs", "slurm_sacct", "sacct", "command", "Found through PATH, as the site installed it.")
+CLUSTERS = Setting(
+    "jobs", "slurm_clusters", "", "names", "Empty: the cluster of slurm.conf; else what sacct --clusters takes."
+)
+TIMEOUT_SECONDS = Setting(
+    "jobs",
+    "slurm_timeout_seconds",
+    120.0,
+    "seconds",
+    "A database that prints nothing for so long is busy with others; a shorter window asks less of it.",
+    1.0,
+    3600.0,
+)
+
+
+class SlurmHistory:
+    """Slurm's accounting, as ``sacct`` prints it."""
+
+    format = "sacct"
+
+    def __init__(self, sacct: Sacct, cluster: str) -> None:
+        """Ask this ``sacct``."""
+        self.cluster = sacct.clusters or cluster
+        self._sacct = sacct
+        self._fields: tuple[str, ...] = ()
+
+    def pieces(self, since_at: float, until_at: float) -> Iterator[tuple[bytes, int]]:
+        """See ``job_source.History``."""
+        if not self._fields:
+            self._fields = self._sacct.fields()
+        try:
+            yield from self._sacct.pieces(self._fields, since_at, until_at)
+        except UnreachableError:
+            self._fields = ()  # another version may answer next time
+            raise
+
+
+def _history(settings: Settings) -> SlurmHistory:
+    from collector.settings import CLUSTER
+
+    return SlurmHistory(Sacct(settings[SACCT], settings[CLUSTERS], settings[TIMEOUT_SECONDS]), settings[CLUSTER])
+
+
 JOB_SOURCE = kind.JobSource(
     name="slurm",
     description="Slurm on its node: allocations from prolog and epilog, processes from control groups.",
     open=_open,
-    settings=(JOBS_DIR,),
+    settings=(JOBS_DIR, SACCT, CLUSTERS, TIMEOUT_SECONDS),
+    history=_history,
 )
