@@ -42,7 +42,7 @@ GRACE_SECONDS = 5
 LAST_QUESTION_SECONDS = 3.0
 """How long questions may: early enough that who asked is still told."""
 
-ROUTES = (numbers, identity, delivery, agents, questions, freehand, imports, upkeep)
+ROUTES = (numbers, identity, delivery, agents, questions, freehand, imports, texts, upkeep)
 
 
 def create_app(
