@@ -18,9 +18,14 @@ enum {
     NVTX_CORE_RANGE_PUSH_EX = 8,
     NVTX_CORE_RANGE_PUSH_A = 9,
 };
-enum { NVTX_CORE2_DOMAIN_RANGE_START_EX = 2, NVTX_CORE2_DOMAIN_RANGE_PUSH_EX = 4 };
+enum {
+    NVTX_CORE2_DOMAIN_RANGE_START_EX = 2,
+    NVTX_CORE2_DOMAIN_RANGE_PUSH_EX = 4,
+    NVTX_CORE2_DOMAIN_REGISTER_STRING_A = 10,
+};
 
-enum { NVTX_MESSAGE_ASCII = 1 };
+/* A registered message is the handle that the registration answered; NULL when no tool is there. */
+enum { NVTX_MESSAGE_ASCII = 1, NVTX_MESSAGE_REGISTERED = 3 };
 
 /* What a push answers when nobody keeps count of the depth. */
 enum { NVTX_NO_PUSH_POP_TRACKING = -2 };
@@ -33,7 +38,7 @@ struct nvtx_attributes {
     int32_t payload_type, reserved;
     uint64_t payload;
     int32_t message_type;
-    const char *message;
+    const char *message; /* or the handle */
 };
 
 _Static_assert(offsetof(struct nvtx_attributes, payload) == 24, "NVTX's layout");

@@ -31,21 +31,37 @@ EXPORT void trueload_step(uint64_t count)
 
 /* ---- NVTX: ranges are only looked at by name; nothing is kept of them, and ends are not even asked for ---- */
 
-static void look_at_name(const char *name)
+static int is_step(const char *name)
 {
     if (!name || (name[0] != step_name[0] && name[0] != profiler_step_prefix[0]))
-        return;
-    if (strcmp(name, step_name) == 0 || strncmp(name, profiler_step_prefix, sizeof profiler_step_prefix - 1) == 0)
+        return 0;
+    return strcmp(name, step_name) == 0 || strncmp(name, profiler_step_prefix, sizeof profiler_step_prefix - 1) == 0;
+}
+
+static void look_at_name(const char *name)
+{
+    if (is_step(name))
         trueload_step(1);
 }
 
 static void look_at_attributes(const struct nvtx_attributes *attributes)
 {
-    if (attributes && attributes->size >= sizeof *attributes && attributes->message_type == NVTX_MESSAGE_ASCII)
+    if (!attributes || attributes->size < sizeof *attributes)
+        return;
+    if (attributes->message_type == NVTX_MESSAGE_ASCII)
         look_at_name(attributes->message);
+    else if (attributes->message_type == NVTX_MESSAGE_REGISTERED && attributes->message == step_name)
+        trueload_step(1);
 }
 
-/* All answer what NVTX answers when no tool is there. */
+/* Every registered name of a step gets the same handle; all others none, as when no tool is there. */
+static const void *register_string(void *domain, const char *name)
+{
+    (void)domain;
+    return is_step(name) ? step_name : NULL;
+}
+
+/* Those of ranges all answer what NVTX answers when no tool is there. */
 
 static int push_a(const char *name)
 {
@@ -111,6 +127,7 @@ EXPORT int InitializeInjectionNvtx2(nvtx_get_table get_table)
     static const struct hook core2[] = {
         {NVTX_CORE2_DOMAIN_RANGE_START_EX, (nvtx_function)domain_start_ex},
         {NVTX_CORE2_DOMAIN_RANGE_PUSH_EX, (nvtx_function)domain_push_ex},
+        {NVTX_CORE2_DOMAIN_REGISTER_STRING_A, (nvtx_function)register_string},
     };
     const struct nvtx_callbacks *callbacks = get_table ? get_table(NVTX_TABLE_OF_CALLBACKS) : NULL;
     if (!callbacks || callbacks->struct_size < sizeof *callbacks || !callbacks->get_module_table)

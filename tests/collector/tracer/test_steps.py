@@ -13,7 +13,8 @@ from collector.tracer import layout
 from collector.tracer.published import published_memory, read_header
 from tests.collector.tracer.testbed import Application, Bench
 
-PUSHES, STARTS = ("push", "push_ex", "domain_push"), ("start", "start_ex", "domain_start")
+PUSHES = ("push", "push_ex", "domain_push", "registered_push_ex", "registered_domain_push")
+STARTS = ("start", "start_ex", "domain_start", "registered_start_ex", "registered_domain_start")
 NO_TRACKING = "-2"
 
 

@@ -12,7 +12,8 @@
  *   storm THREADS COUNT         as many threads, each running so many kernels at the present time
  *   deliver LANE | drain | flush FLAG | busy [NAME] | enable_status N | unreadable ON | dirty
  *   profiler start|stop|count   another client of the shared callbacks; enable KIND; finalize
- *   nvtx push|push_ex|domain_push|start|start_ex|domain_start NAME      a range that begins, as NVTX's headers do it
+ *   nvtx push|push_ex|domain_push|start|start_ex|domain_start NAME      a range that begins, as NVTX's headers do it;
+ *                               registered_ before all but push and start: by the handle of a registered string
  *   step N | fork exit|_exit|storm|exec | exit N | _exit N
  */
 #include <dlfcn.h>
@@ -257,13 +258,15 @@ static void step(unsigned long count)
 /* ---- NVTX as its headers do it: tables of pointers to functions, filled in by the injection library at first use ---- */
 
 static nvtx_function range_start_ex, range_start_a, range_push_ex, range_push_a, domain_start_ex, domain_push_ex;
+static nvtx_function register_string;
 
 static int module_table(int module, nvtx_function ***table, unsigned *size)
 {
     static nvtx_function unused;
     static nvtx_function *core[] = {NULL,    &unused, &unused, &unused, &range_start_ex, &range_start_a,
                                     &unused, &unused, &range_push_ex, &range_push_a, &unused, &unused};
-    static nvtx_function *core2[] = {NULL, &unused, &domain_start_ex, &unused, &domain_push_ex, &unused};
+    static nvtx_function *core2[] = {NULL,    &unused, &domain_start_ex, &unused, &domain_push_ex, &unused, &unused,
+                                     &unused, &unused, &unused,          &register_string, &unused};
     *table = module == NVTX_MODULE_CORE ? core : core2;
     *size = module == NVTX_MODULE_CORE ? sizeof core / sizeof core[0] : sizeof core2 / sizeof core2[0];
     return 1;
@@ -296,6 +299,12 @@ static long nvtx(const char *line)
     load_nvtx();
     struct nvtx_attributes attributes = {
         .version = 3, .size = sizeof attributes, .message_type = NVTX_MESSAGE_ASCII, .message = name};
+    if (strncmp(how, "registered_", 11) == 0) { /* once per name, as a program would; the handle stands for it */
+        attributes.message_type = NVTX_MESSAGE_REGISTERED;
+        attributes.message =
+            register_string ? ((const char *(*)(void *, const char *))register_string)(NULL, name) : NULL;
+        memmove(how, how + 11, strlen(how) - 10);
+    }
     if (strcmp(how, "push") == 0)
         return range_push_a ? ((int (*)(const char *))range_push_a)(name) : 1;
     if (strcmp(how, "push_ex") == 0)
