@@ -176,10 +176,10 @@ def _rolled(store: Store) -> list[list[object]]:
 
 
 def restore(store: Store, data: Path) -> int:
-    """Bring sealed days and snapshots of keyed tables back into an empty store, from the manifest.
+    """Bring sealed days and snapshots of keyed tables back into a store that lost them, from the manifest.
 
-    For a hot file that had to be set aside: does nothing where the store knows of sealed days. Gives the
-    number of days.
+    For a hot file that had to be set aside: does nothing where the store knows of sealed days, and leaves records be
+    that it has. Gives the number of days.
     """
     if sealed_days(store):
         return 0
@@ -190,7 +190,9 @@ def restore(store: Store, data: Path) -> int:
     with store.transaction() as transaction:
         for table, path in content["snapshots"].items():
             file = data / layout.FOLDER / path / layout.PART
-            transaction.execute(f'INSERT INTO "{table}" BY NAME SELECT * FROM {layout.read(file)}')
+            transaction.execute(
+                f'INSERT INTO "{table}" BY NAME SELECT old.* FROM {layout.read(file)} AS old WHERE {_is_lacking(table)}'
+            )
         for day in content["days"]:
             generation = int(day["path"].rpartition("gen=")[2])
             transaction.execute(
@@ -203,6 +205,14 @@ def restore(store: Store, data: Path) -> int:
             )
     LOG.warning("%s: %d sealed days and the last snapshots were taken from the lake", data, len(content["days"]))
     return len(content["days"])
+
+
+def _is_lacking(table: str) -> str:
+    """Say in SQL that a row ``old`` of a snapshot is not in the table: by its key, or because nothing is."""
+    if table not in RECORDS:
+        return f'NOT EXISTS (SELECT 1 FROM "{table}")'
+    same = " AND ".join(f'known."{key}" IS NOT DISTINCT FROM old."{key}"' for key in RECORDS[table].KEY)
+    return f'NOT EXISTS (SELECT 1 FROM "{table}" AS known WHERE {same})'
 
 
 def tidy(store: Store, data: Path, older_than_seconds: float) -> list[Path]:

@@ -5,6 +5,8 @@ statement with ``FatalException`` until the database is opened anew. What was ac
 server says what happened, lets open requests end with a refusal, and leaves with exit code 1; whoever supervises it
 (systemd, Kubernetes, ``Restart=on-failure``) starts it again, and it opens from the log.
 
+A file with damaged blocks ends the process, too: the new start brings over what can be read (``warehouse.salvage``).
+
 It is asked on a timer rather than at each place that uses the database, so that no place can be forgotten.
 """
 
@@ -32,7 +34,9 @@ LOG = logging.getLogger("trueload.pulse")
 
 
 def last_words(store: Store) -> str | None:
-    """Give what DuckDB says of a database that it has given up; None while it lives."""
+    """Give what DuckDB says of a database that it has given up, or that has damaged blocks; None while it lives."""
+    if store.damage is not None:
+        return f"{store.damage}; a new start copies what can be read"
     with store.cursor() as cursor:
         try:
             cursor.execute("SELECT 1")

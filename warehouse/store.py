@@ -9,14 +9,14 @@ import logging
 import re
 import threading
 import uuid
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import resources
 from typing import TYPE_CHECKING
 
 import duckdb
 import pyarrow as pa
 
-from warehouse import aliases, due, layout, queries, tombstones
+from warehouse import aliases, due, layout, queries, salvage, tombstones
 from warehouse.arrow import COLUMN_TYPES, to_arrow
 from warehouse.contract.errors import StoreBusyError, StoreError
 from warehouse.contract.metrics import METRIC_COLUMNS
@@ -63,6 +63,8 @@ class Store:
         """Held by whoever makes or removes files of the lake, or needs them all to stay."""
         self._opened = uuid.uuid4().hex
         self._writes = 0
+        self.damage: str | None = None
+        """What DuckDB said of a damaged block of the file, since it was opened."""
 
     @property
     def data(self) -> Path:
@@ -88,6 +90,9 @@ class Store:
             cursor.execute("BEGIN")
             try:
                 yield cursor, self._sources(cursor)
+            except duckdb.Error as error:
+                self._notice(error)
+                raise
             finally:
                 _roll_back(cursor)
 
@@ -143,7 +148,11 @@ class Store:
     def read(self, sql: str, parameters: list[object] | None = None) -> pa.Table:
         """Run one SELECT on a cursor of its own."""
         with self.cursor() as cursor:
-            return cursor.sql(sql, params=parameters or []).to_arrow_table()
+            try:
+                return cursor.sql(sql, params=parameters or []).to_arrow_table()
+            except duckdb.Error as error:
+                self._notice(error)
+                raise
 
     def known_records(self, format_name: str, records: pa.Table) -> set[tuple[str, int]]:
         """Give those (record_key, content_hash) of ``records`` that were loaded before from this format."""
@@ -190,6 +199,7 @@ class Store:
                 cursor.execute("COMMIT")
             except duckdb.Error as cause:
                 _roll_back(cursor)
+                self._notice(cause)
                 raise StoreError(f"the store could not be written, nothing was kept: {cause}") from cause
             except BaseException:
                 _roll_back(cursor)
@@ -197,6 +207,18 @@ class Store:
             with self._counting:
                 self._counter.advance(number)
                 self._writes += 1
+
+    def _notice(self, error: duckdb.Error) -> None:
+        """Note where an error tells of a damaged block, so that the next server brings over what can be read."""
+        what = salvage.damage_in(error)
+        if what is None or self.damage is not None:
+            return
+        self.damage = what
+        LOG.critical("%s: has damaged blocks (%s); the next server copies what can be read", self._data, what)
+        try:
+            salvage.note(self._data, what)
+        except OSError:
+            LOG.exception("%s: has damaged blocks, which could not be noted", self._data)
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """Give a cursor of its own to modules of this room; close it after use."""
@@ -231,7 +253,8 @@ class Transaction:
         try:
             return self.execute(sql)
         finally:
-            self._cursor.unregister("incoming")
+            with suppress(duckdb.Error):  # after an error nothing more can be done here, and the first one tells
+                self._cursor.unregister("incoming")
 
     def write(self, tables: Mapping[str, Table]) -> int:
         """Add samples; add or renew keyed records. Gives the number of rows taken.
@@ -320,17 +343,24 @@ def open_store(
     except OSError as cause:
         raise StoreError(f"{data}: the directory cannot be used ({cause})") from cause
     try:
+        source = salvage.take_aside(path) if recover else None
         connection = _connect(path, _config(data, memory_limit_bytes), recover=recover)
-    except StoreError:
+    except (StoreError, OSError) as cause:
         counter.close()
-        raise
+        raise cause if isinstance(cause, StoreError) else StoreError(f"{path}: cannot be used ({cause})") from cause
     try:
         connection.execute("SET TimeZone = 'UTC'")
         is_older = _migrate(connection)
+        if source is not None:
+            salvage.bring_over(connection, data, source, counter.read())
         _reveal_lost_commits(connection, counter, path)
-    except (duckdb.Error, StoreError) as cause:
+    except (duckdb.Error, StoreError, OSError) as cause:
         connection.close()
         counter.close()
+        what = salvage.damage_in(cause)
+        if recover and source is None and what is not None:
+            salvage.note(data, what)
+            return open_store(data, create=create, memory_limit_bytes=memory_limit_bytes, recover=True)
         raise cause if isinstance(cause, StoreError) else _migration_error(path, cause) from cause
     store = Store(connection, data, counter)
     if is_older:

@@ -1,4 +1,4 @@
-"""A real server process for tests: started, found, killed, started again."""
+"""A real server process for tests: started, found, killed, started again; and one under a supervisor."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -51,3 +52,38 @@ class ServerProcess:
         self.process.terminate()
         self.process.wait(timeout=30)
         self.log.close()
+
+
+class Supervisor(threading.Thread):
+    """Starts a server again whenever it ends with an error, as systemd's ``Restart=on-failure`` does."""
+
+    def __init__(self, data: Path, port: int) -> None:
+        super().__init__(name="supervisor")
+        self.log = data.parent / "server.log"
+        self.codes: list[int] = []
+        self.started = 0
+        self.process: subprocess.Popen[bytes] | None = None
+        self._command = [sys.executable, "-m", "trueload", "serve", "--data", str(data), "--port", str(port)]
+        self._guard = threading.Lock()
+        self._enough = False
+
+    def run(self) -> None:
+        while self._start():
+            assert self.process is not None
+            self.codes.append(self.process.wait())
+            if self.codes[-1] == 0:
+                return
+
+    def stop(self) -> None:
+        with self._guard:
+            self._enough = True
+            if self.process is not None:
+                self.process.terminate()
+        self.join()
+
+    def _start(self) -> bool:
+        with self._guard, self.log.open("ab") as stream:
+            if not self._enough:
+                self.process = subprocess.Popen(self._command, cwd=REPOSITORY, stdout=stream, stderr=stream)
+                self.started += 1
+            return not self._enough

@@ -6,7 +6,6 @@ import os
 import resource
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,48 +14,13 @@ import duckdb
 import pytest
 
 from analysis.benchmarks._agents import Agent, Target, acknowledged, compare, wait_for_more
-from tests.warehouse.serving import REPOSITORY
+from tests.warehouse.serving import Supervisor
 from warehouse import access
 from warehouse.pulse import last_words
 from warehouse.store import FILE_NAME, open_store
 
 AGENTS, ROWS = 4, 5_000
 WAIT_SECONDS = 90.0
-
-
-class Supervisor(threading.Thread):
-    """Starts a server again whenever it ends with an error, as systemd's ``Restart=on-failure`` does."""
-
-    def __init__(self, data: Path, port: int) -> None:
-        super().__init__(name="supervisor")
-        self.log = data.parent / "server.log"
-        self.codes: list[int] = []
-        self.started = 0
-        self.process: subprocess.Popen[bytes] | None = None
-        self._command = [sys.executable, "-m", "trueload", "serve", "--data", str(data), "--port", str(port)]
-        self._guard = threading.Lock()
-        self._enough = False
-
-    def run(self) -> None:
-        while self._start():
-            assert self.process is not None
-            self.codes.append(self.process.wait())
-            if self.codes[-1] == 0:
-                return
-
-    def stop(self) -> None:
-        with self._guard:
-            self._enough = True
-            if self.process is not None:
-                self.process.terminate()
-        self.join()
-
-    def _start(self) -> bool:
-        with self._guard, self.log.open("ab") as stream:
-            if not self._enough:
-                self.process = subprocess.Popen(self._command, cwd=REPOSITORY, stdout=stream, stderr=stream)
-                self.started += 1
-            return not self._enough
 
 
 @pytest.fixture
