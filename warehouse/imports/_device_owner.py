@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from warehouse.contract.model import Allocation, Record
 from warehouse.importer import ImportOptions, PastAttempt
 from warehouse.imports._values import BadRowError, cluster_name
@@ -10,7 +12,7 @@ START_SLACK_SECONDS = 120.0
 """A logger of a job starts with it; clocks of nodes and of accounting differ by seconds."""
 
 
-def attempt_at(known: tuple[PastAttempt, ...], at: float) -> PastAttempt | None:
+def attempt_at(known: Sequence[PastAttempt], at: float) -> PastAttempt | None:
     """Give the attempt that ran at an instant, the last one where two did."""
     fitting = [
         past

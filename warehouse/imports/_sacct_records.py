@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
-from warehouse.contract.model import LOST_STATES, Allocation, Attempt, AttemptState, Job, Record, Step
+from warehouse.contract.model import LOST_STATES, Allocation, Attempt, AttemptState, AttemptSummary, Job, Record, Step
 from warehouse.importer import Imported, ImportOptions
 from warehouse.imports import _slurm_values as slurm
+from warehouse.imports._jobstats_summary import summary as jobstats_summary
 from warehouse.imports._sacct_history import History, Place, Run, new_place
 from warehouse.imports._sacct_rows import SacctRow
 from warehouse.imports._values import BadRowError, Clock, Lenient, cluster_name, short_text, whole
@@ -147,6 +148,17 @@ class Reader:
                 node=_single_node(checked.row.node_list),
                 gpu_model=held.model,
             )
+        if (summary := self._summary(checked.row.admin_comment, place.attempt_key)) is not None:
+            yield summary
+
+    def _summary(self, comment: str, attempt_key: str) -> AttemptSummary | None:
+        """Give what jobstats left of the attempt."""
+        try:
+            found = jobstats_summary(comment)
+        except BadRowError as bad:
+            self._lenient.note("AdminComment", f"{bad.reason}, left out", bad.detail)
+            return None
+        return None if found is None else found.row(attempt_key)
 
     def _job(self, checked: JobRow, job_key: str) -> Job:
         row, shown = checked.row, checked.shown

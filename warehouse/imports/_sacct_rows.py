@@ -56,6 +56,7 @@ class SacctRow(NamedTuple):
     container: str
     cluster: str
     db_index: str
+    admin_comment: str
     elapsed: str
 
 
@@ -88,6 +89,7 @@ _COLUMNS: dict[str, tuple[str, ...]] = {
     "container": ("Container",),
     "cluster": ("Cluster",),
     "db_index": ("DBIndex",),
+    "admin_comment": ("AdminComment",),
     "elapsed": ("ElapsedRaw", "Elapsed"),
 }
 """What each meaning is called in sacct; the first that the file has is taken."""
