@@ -44,8 +44,8 @@ class KnownDevice:
 
     A MIG instance has ``parent_uuid``, the numbers of its GPU and compute instance, its profile as the driver names it
     (``1g.12gb``), and ``share_ratio``, its part of the card's compute slices. ``minor_number`` is that of
-    ``/dev/nvidia<minor>``, which is not the index on every board. ``calling`` is the call that is out right now, with
-    the monotonic time of its begin.
+    ``/dev/nvidia<minor>``, which is not the index on every board. ``told_by_fields`` are the metrics that field values
+    tell of it. ``calling`` is the call that is out right now, with the monotonic time of its begin.
     """
 
     uuid: str
@@ -61,6 +61,7 @@ class KnownDevice:
     mig_profile: str | None = None
     share_ratio: float = 1.0
     minor_number: int | None = None
+    told_by_fields: frozenset[str] = frozenset()
     calling: tuple[str, float] | None = None
 
     @property
@@ -99,10 +100,10 @@ class Driver:
         """Indexes that the driver counts but cannot open, with its reason."""
         self.failures: Counter[tuple[str, str]] = Counter()
         """Failed calls by name and reason, and values that cannot be true by name and why."""
-        self.occurrences: deque[Occurrence] = deque(maxlen=OCCURRENCES_MAX)
         self.refused: dict[tuple[str, str], tuple[Fault, str]] = {}
         """Calls that a device does not answer, by device and name: what that means, and the driver's words."""
 
+        self.occurrences: deque[Occurrence] = deque(maxlen=OCCURRENCES_MAX)
         """What happened and has not been taken yet; of too many the oldest go."""
         self.last_xid: dict[str, str] = {}
         self.lanes = Lanes()
@@ -140,8 +141,8 @@ class Driver:
             raise DriverGoneError(f"the NVIDIA driver does not answer ({error}); is it loaded?") from error
         self._nvml = pynvml
         self._unsupported.clear()
-        self.unreadable = tuple((index, NOT_RETURNED) for index in range(count))
         self.refused.clear()
+        self.unreadable = tuple((index, NOT_RETURNED) for index in range(count))
         self._discover(OPEN_PATIENCE_SECONDS, wanted)
 
     def close(self, *, shutdown: bool = True) -> None:
@@ -289,7 +290,8 @@ class Driver:
         if mode is None or not mode[0]:
             return []
         found = []
-        for place in range(self.call(card, "nvmlDeviceGetMaxMigDeviceCount") or 0):
+        most = self.call(card, "nvmlDeviceGetMaxMigDeviceCount") or 0
+        for place in range(most):
             handle = self.call(card, "nvmlDeviceGetMigDeviceHandleByIndex", place)
             uuid = None if handle is None else self.call(replace(card, handle=handle), "nvmlDeviceGetUUID")
             if uuid is None:
@@ -311,9 +313,9 @@ class Driver:
         if fault is Fault.NO_DATA:
             return
         self.count(key[1], str(error))
+        self.refused[device.uuid, key[1]] = (fault, str(error))
         if fault is Fault.DRIVER_GONE:
             raise DriverGoneError(f"{key[1]}: {error}") from error
-        self.refused[device.uuid, key[1]] = (fault, str(error))
         if fault is Fault.DEVICE_LOST:
             self._lose(device, f"{key[1]}: {error}")
         elif fault in (Fault.UNSUPPORTED, Fault.FORBIDDEN):

@@ -122,9 +122,10 @@ class StandinDevice:
 
     Values are not checked for sense, for a stand-in must also tell what real drivers have told (4294967295 % busy);
     they need only fit NVML's integers. ``energy_joules`` is a total since an arbitrary start. ``gpm`` is ``None`` on
-    devices before Hopper, ``serial`` on boards without one, ``counters`` on consumer boards, ``nvlink_bytes`` (sent,
-    received) without NVLink. A ``lost`` device answers every call with "GPU is lost". ``events`` are all there were,
-    the oldest first. ``instances`` is ``None`` without MIG; a ``None`` among them is a hole in the range of indexes.
+    devices before Hopper; with ``gpm_totals`` it tells totals since boot, too. ``serial`` is ``None`` on boards without
+    one, ``counters`` on consumer boards, ``nvlink_bytes`` (sent, received) without NVLink. A ``lost`` device answers
+    every call with "GPU is lost". ``events`` are all there were, the oldest first. ``instances`` is ``None`` without
+    MIG; a ``None`` among them is a hole in the range of indexes.
     """
 
     uuid: str
@@ -151,6 +152,7 @@ class StandinDevice:
     nvlink_bytes: tuple[int, int] | None = None
     events: tuple[StandinEvent, ...] = ()
     instances: tuple[StandinInstance | None, ...] | None = None
+    gpm_totals: bool = False
 
 
 class StandinState:
@@ -292,7 +294,7 @@ def _device_record(device: StandinDevice) -> layout.Device:
         sm_clock_megahertz=_whole(device.sm_clock_hertz / 1e6, 32, "sm_clock_hertz"),
         temperature_celsius=_whole(device.temperature_celsius, 32, "temperature_celsius", signed=True),
         lost=device.lost,
-        gpm_supported=device.gpm is not None,
+        gpm_supported=0 if device.gpm is None else 1 + device.gpm_totals,
         process_count=len(device.processes),
         fault_count=len(device.faults),
         mig_enabled=device.instances is not None,

@@ -1,4 +1,4 @@
-"""Field values: throttle time, traffic on PCIe and NVLink, memory temperature and remapped rows, in one call.
+"""Field values: throttle time, traffic, ECC errors, memory temperature and remapped rows, in one call.
 
 Traffic never comes from ``nvmlDeviceGetPcieThroughput``, which measures for 20 ms while the caller waits (nvml.h).
 Each value carries a return code of its own; a field that a device does not support is not asked again.
@@ -31,8 +31,18 @@ AMOUNTS: Final = {
     (198, 0): ("pcie_received_bytes", 1),
     (138, ALL_LINKS): ("nvlink_transmitted_bytes", 1024),
     (139, ALL_LINKS): ("nvlink_received_bytes", 1024),
+    (202, ALL_LINKS): ("nvlink_transmitted_bytes", 1),  # from NVLink 5 on; the older ones where both are there
+    (204, ALL_LINKS): ("nvlink_received_bytes", 1),
+    (3, 0): ("ecc_corrected_count", 1),
+    (4, 0): ("ecc_uncorrected_count", 1),
 }
-"""Counters of traffic by field and scope: the metric, and the bytes of one count."""
+"""Counters by field and scope: the metric, and the bytes, or errors, of one count."""
+
+ECC_ERRORS: Final = {"ecc_corrected_count": 0, "ecc_uncorrected_count": 1}
+"""Kinds of memory errors (nvml.h, ``nvmlMemoryErrorType_t``), for the call that older drivers have for them."""
+
+VOLATILE_ECC: Final = 0
+"""Errors since the driver was loaded (nvml.h, ``nvmlEccCounterType_t``)."""
 
 MEMORY_TEMPERATURE: Final = 82
 REMAPPED: Final = {142: "corrected", 143: "uncorrected", 144: "pending", 145: "failed"}
@@ -42,7 +52,7 @@ BITS: Final = {"power_capped_ratio": 0x4, "thermal_slowed_ratio": 0x20 | 0x40, "
 
 METRICS: Final = (
     *BITS,
-    *(name for name, _ in AMOUNTS.values()),
+    *dict.fromkeys(name for name, _ in AMOUNTS.values()),
     "memory_temperature_celsius",
 )
 
@@ -58,6 +68,7 @@ class Fields:
         self._amounts = {key: Rise(driver, name) for key, (name, _) in AMOUNTS.items()}
         self._stamped: dict[str, int] = {}
         self._remapped: dict[str, dict[str, int]] = {}
+        self._errors = {name: Rise(driver, name) for name in ECC_ERRORS}
 
     def read(self, device: KnownDevice) -> dict[str, float]:
         """Give the metrics since the reading before; what a device does not have is left out."""
@@ -92,10 +103,18 @@ class Fields:
 
     def _amounts_of(self, device: KnownDevice, found: dict[tuple[int, int], float]) -> dict[str, float]:
         values: dict[str, float] = {}
+        if not device.told_by_fields:
+            device.told_by_fields = frozenset(name for key, (name, _) in AMOUNTS.items() if key in found)
         for key, (name, bytes_each) in AMOUNTS.items():
             rise = self._amounts[key].since_last(device, None if key not in found else int(found[key]))
             if rise is not None:
-                values[name] = float(rise * bytes_each)
+                values.setdefault(name, float(rise * bytes_each))
+        for name, kind in ECC_ERRORS.items():
+            if (3 + kind, 0) not in self._asked[device.uuid]:
+                count = self._driver.call(device, "nvmlDeviceGetTotalEccErrors", kind, VOLATILE_ECC)
+                rise = self._errors[name].since_last(device, count)
+                if rise is not None:
+                    values[name] = float(rise)
         return values
 
     def _shares_of(self, device: KnownDevice, found: dict[tuple[int, int], float], answer: Any) -> dict[str, float]:

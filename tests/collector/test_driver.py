@@ -352,6 +352,42 @@ def test_slow_downs_and_traffic_come_from_counters(rig: Rig) -> None:
     assert found["power_capped_ratio"] == 0
 
 
+def test_errors_of_memory_are_counted_since_the_reading_before(rig: Rig) -> None:
+    rig.change(0, counters=StandinCounters(ecc_corrected=5, ecc_uncorrected=1))
+    assert "ecc_corrected_count" not in rig.of(0)
+    rig.change(0, counters=StandinCounters(ecc_corrected=8, ecc_uncorrected=1))
+    found = rig.of(0)
+    assert (found["ecc_corrected_count"], found["ecc_uncorrected_count"]) == (3, 0)
+    rig.change(0, counters=StandinCounters(ecc_corrected=2, ecc_uncorrected=1))
+    assert "ecc_corrected_count" not in rig.of(0)  # the driver was loaded anew
+    assert "ecc_corrected_count" not in rig.of(1)  # a board without ECC has no errors and no zero
+
+
+def test_totals_since_boot_stand_in_for_means_and_are_held_against_them(rig: Rig) -> None:
+    reader: gpm.GpmReader = rig.readers["gpm"]
+    rig.change(0, gpm_totals=True)
+    rig.round()
+    device = rig.driver.devices[0]
+    pair = reader._pairs[device.uuid]
+    reader._values(device, pair, {248: 1000.0, 249: 100.0, 250: 50.0})
+    found = reader._values(device, pair, {2: 90.0, 248: 2000.0, 249: 350.0, 250: 150.0})
+    assert (found["sm_active_ratio"], found["tensor_active_ratio"]) == (0.9, 0.1)
+    assert rig.driver.failures["sm_active_ratio", "a total since boot that disagrees with the mean"] == 1
+
+
+def test_traffic_is_told_by_gpm_only_where_field_values_tell_none(rig: Rig) -> None:
+    rig.change(0, counters=StandinCounters(), nvlink_bytes=(0, 0), gpm_totals=True)
+    rig.change(1, nvlink_bytes=None, gpm_totals=True)
+    rig.round()
+    found = rig.round()
+    assert found["nvml"][rig.cards[0].uuid].values["pcie_received_bytes"] == 0
+    assert not [name for name in found["gpm"][rig.cards[0].uuid].values if name.endswith("_bytes")]
+    assert "pcie_received_bytes" not in found["nvml"][rig.cards[1].uuid].values
+    rig.round()
+    assert rig.round()["gpm"][rig.cards[1].uuid].values["pcie_received_bytes"] == 0
+    assert "gpm" in rig.health
+
+
 def test_without_counters_slow_downs_are_the_bits_of_the_moment(rig: Rig) -> None:
     rig.change(0, clock_event_reasons=0x4 | 0x40)
     rig.of(0)

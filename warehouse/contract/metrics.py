@@ -58,7 +58,7 @@ class Metric:
     def prometheus_name(self) -> str:
         """Give the exporter's metric name: amounts are counters, and ``_count`` is a word that Prometheus keeps."""
         if self.per_cadence:
-            return f"trueload_gpu_{self.name}_total"
+            return f"trueload_gpu_{self.name.removesuffix('_count')}_total"
         return f"trueload_gpu_{self.name.removesuffix('_count')}{'_number' if self.unit is Unit.COUNT else ''}"
 
 
@@ -233,28 +233,42 @@ CATALOGUE: tuple[Metric, ...] = (
         "pcie_transmitted_bytes",
         Unit.BYTES,
         "Bytes that the device sent over PCIe within the cadence.",
-        "NVML field 197",
+        "NVML field 197, else GPM 255, 20",
         per_cadence=True,
     ),
     Metric(
         "pcie_received_bytes",
         Unit.BYTES,
         "Bytes that the device received over PCIe within the cadence.",
-        "NVML field 198",
+        "NVML field 198, else GPM 256, 21",
         per_cadence=True,
     ),
     Metric(
         "nvlink_transmitted_bytes",
         Unit.BYTES,
         "Bytes that the device sent over all its NVLinks within the cadence.",
-        "NVML field 138",
+        "NVML field 138 or 202, else GPM 61",
         per_cadence=True,
     ),
     Metric(
         "nvlink_received_bytes",
         Unit.BYTES,
         "Bytes that the device received over all its NVLinks within the cadence.",
-        "NVML field 139",
+        "NVML field 139 or 204, else GPM 60",
+        per_cadence=True,
+    ),
+    Metric(
+        "ecc_corrected_count",
+        Unit.COUNT,
+        "Memory errors within the cadence that were corrected.",
+        "NVML field 3, else total ECC errors (volatile)",
+        per_cadence=True,
+    ),
+    Metric(
+        "ecc_uncorrected_count",
+        Unit.COUNT,
+        "Memory errors within the cadence that could not be corrected.",
+        "NVML field 4, else total ECC errors (volatile), DCGM_FI_DEV_ECC_DBE_VOL_TOTAL",
         per_cadence=True,
     ),
 )

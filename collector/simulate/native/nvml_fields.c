@@ -13,6 +13,8 @@ static nvml_status read_field(const struct standin_device *device, uint32_t fiel
         int supported;
         unsigned long long value;
     } known[] = {
+        {3, counters, device->ecc_corrected},
+        {4, counters, device->ecc_uncorrected},
         {74, counters, device->power_capped_nanoseconds},
         {82, device->memory_temperature_celsius != INT32_MIN, (unsigned)device->memory_temperature_celsius},
         {138, nvlink, device->nvlink_transmitted_kib},

@@ -8,22 +8,43 @@
 struct nvml_gpm_sample {
     int filled;
     unsigned device_index;
+    int has_totals;
     struct standin_gpm counters;
+    double pcie_transmitted, pcie_received, nvlink_transmitted, nvlink_received; /* bytes since an arbitrary start */
 };
 
+#define ACTIVE(field) offsetof(struct nvml_gpm_sample, counters) + offsetof(struct standin_gpm, field)
+#define PER_MIB (1.0 / (1024 * 1024))
+#define CYCLES 1e9 /* a clock of 1 GHz */
+
+/* A mean over the time between two samples, or a total as of the later one, in units of 1 / factor. */
 static const struct gpm_metric {
     unsigned id;
     size_t offset;
-    const char *short_name, *long_name;
+    double factor;
+    int is_total;
+    const char *short_name, *long_name, *unit;
 } gpm_metrics[] = {
-    {1, offsetof(struct standin_gpm, engine_active_seconds), "gr_engine", "graphics or compute engine active"},
-    {2, offsetof(struct standin_gpm, sm_active_seconds), "sm_active", "SMs with a resident warp"},
-    {3, offsetof(struct standin_gpm, sm_occupancy_seconds), "sm_occupancy", "resident warps of those possible"},
-    {5, offsetof(struct standin_gpm, tensor_active_seconds), "any_tensor", "tensor pipes active"},
-    {10, offsetof(struct standin_gpm, dram_active_seconds), "dram", "memory interface active"},
-    {11, offsetof(struct standin_gpm, fp64_active_seconds), "fp64", "FP64 pipes active"},
-    {12, offsetof(struct standin_gpm, fp32_active_seconds), "fp32", "FP32 pipes active"},
-    {13, offsetof(struct standin_gpm, fp16_active_seconds), "fp16", "FP16 pipes active"},
+    {1, ACTIVE(engine_active_seconds), 100, 0, "gr_engine", "graphics or compute engine active", "%"},
+    {2, ACTIVE(sm_active_seconds), 100, 0, "sm_active", "SMs with a resident warp", "%"},
+    {3, ACTIVE(sm_occupancy_seconds), 100, 0, "sm_occupancy", "resident warps of those possible", "%"},
+    {5, ACTIVE(tensor_active_seconds), 100, 0, "any_tensor", "tensor pipes active", "%"},
+    {10, ACTIVE(dram_active_seconds), 100, 0, "dram", "memory interface active", "%"},
+    {11, ACTIVE(fp64_active_seconds), 100, 0, "fp64", "FP64 pipes active", "%"},
+    {12, ACTIVE(fp32_active_seconds), 100, 0, "fp32", "FP32 pipes active", "%"},
+    {13, ACTIVE(fp16_active_seconds), 100, 0, "fp16", "FP16 pipes active", "%"},
+    {20, offsetof(struct nvml_gpm_sample, pcie_transmitted), PER_MIB, 0, "pcie_tx", "PCIe sent", "MiB/s"},
+    {21, offsetof(struct nvml_gpm_sample, pcie_received), PER_MIB, 0, "pcie_rx", "PCIe received", "MiB/s"},
+    {60, offsetof(struct nvml_gpm_sample, nvlink_received), PER_MIB, 0, "nvlink_rx", "NVLink received", "MiB/s"},
+    {61, offsetof(struct nvml_gpm_sample, nvlink_transmitted), PER_MIB, 0, "nvlink_tx", "NVLink sent", "MiB/s"},
+    {248, ACTIVE(elapsed_seconds), CYCLES, 1, "sm_cycles", "SM cycles elapsed", "cycles"},
+    {249, ACTIVE(sm_active_seconds), CYCLES, 1, "sm_cycles_active", "SM cycles active", "cycles"},
+    {250, ACTIVE(tensor_active_seconds), CYCLES, 1, "mma_cycles", "tensor cycles active", "cycles"},
+    {255, offsetof(struct nvml_gpm_sample, pcie_transmitted), 1, 1, "pcie_tx_total", "PCIe sent", "B"},
+    {256, offsetof(struct nvml_gpm_sample, pcie_received), 1, 1, "pcie_rx_total", "PCIe received", "B"},
+    {258, ACTIVE(fp64_active_seconds), CYCLES, 1, "fp64_cycles", "FP64 cycles active", "cycles"},
+    {259, ACTIVE(fp32_active_seconds), CYCLES, 1, "fp32_cycles", "FP32 cycles active", "cycles"},
+    {260, ACTIVE(fp16_active_seconds), CYCLES, 1, "fp16_cycles", "FP16 cycles active", "cycles"},
 };
 
 /* The metrics array of the newest header; a larger number is no honest request. */
@@ -39,24 +60,41 @@ static nvml_status find_metric(unsigned id, const struct gpm_metric **found)
     return NVML_NOT_SUPPORTED;
 }
 
-static double counter(const struct standin_gpm *counters, size_t offset)
+static double counter(const struct nvml_gpm_sample *sample, size_t offset)
 {
-    double seconds;
-    memcpy(&seconds, (const char *)counters + offset, sizeof seconds);
-    return seconds;
+    double value;
+    memcpy(&value, (const char *)sample + offset, sizeof value);
+    return value;
 }
 
-static void fill_metric(nvml_gpm_metric *metric, const struct standin_gpm *from, const struct standin_gpm *to)
+static struct nvml_gpm_sample take(const struct standin_device *device, unsigned index)
+{
+    return (struct nvml_gpm_sample){
+        .filled = 1,
+        .device_index = index,
+        .has_totals = device->gpm_supported > 1,
+        .counters = device->gpm,
+        .pcie_transmitted = (double)device->pcie_transmitted_bytes,
+        .pcie_received = (double)device->pcie_received_bytes,
+        .nvlink_transmitted = 1024.0 * (double)device->nvlink_transmitted_kib,
+        .nvlink_received = 1024.0 * (double)device->nvlink_received_kib,
+    };
+}
+
+static void fill_metric(nvml_gpm_metric *metric, const struct nvml_gpm_sample *from, const struct nvml_gpm_sample *to)
 {
     const struct gpm_metric *kind = NULL;
-    double elapsed = to->elapsed_seconds - from->elapsed_seconds;
+    double elapsed = to->counters.elapsed_seconds - from->counters.elapsed_seconds;
     metric->nvmlReturn = find_metric(metric->metricId, &kind);
+    if (metric->nvmlReturn == NVML_SUCCESS && kind->is_total && !to->has_totals)
+        metric->nvmlReturn = NVML_NOT_SUPPORTED;
     if (metric->nvmlReturn == NVML_SUCCESS && elapsed == 0)
         metric->nvmlReturn = NVML_NO_DATA; /* both samples saw the same state */
     if (metric->nvmlReturn != NVML_SUCCESS)
         return;
-    metric->value = 100 * (counter(to, kind->offset) - counter(from, kind->offset)) / elapsed;
-    metric->metricInfo = (nvml_gpm_metric_info){kind->short_name, kind->long_name, "%"};
+    double now = counter(to, kind->offset);
+    metric->value = kind->is_total ? now * kind->factor : kind->factor * (now - counter(from, kind->offset)) / elapsed;
+    metric->metricInfo = (nvml_gpm_metric_info){kind->short_name, kind->long_name, kind->unit};
 }
 
 EXPORT nvml_status nvmlGpmQueryDeviceSupport(nvml_device_handle handle, nvml_gpm_support *support)
@@ -65,7 +103,7 @@ EXPORT nvml_status nvmlGpmQueryDeviceSupport(nvml_device_handle handle, nvml_gpm
     if (support->version != 1)
         return NVML_ARGUMENT_VERSION_MISMATCH;
     ENTER(handle);
-    support->isSupportedDevice = device.gpm_supported;
+    support->isSupportedDevice = device.gpm_supported != 0;
     return NVML_SUCCESS;
 }
 
@@ -93,7 +131,7 @@ EXPORT nvml_status nvmlGpmSampleGet(nvml_device_handle handle, nvml_gpm_sample_h
         return status;
     if (!device.gpm_supported)
         return NVML_NOT_SUPPORTED;
-    *sample = (struct nvml_gpm_sample){.filled = 1, .device_index = index, .counters = device.gpm};
+    *sample = take(&device, index);
     return NVML_SUCCESS;
 }
 
@@ -110,6 +148,7 @@ EXPORT nvml_status nvmlGpmMigSampleGet(nvml_device_handle handle, unsigned gpu_i
         const struct standin_instance *instance = &device.instances[i];
         if (!instance->uuid[0] || instance->gpu_instance_id != gpu_instance_id)
             continue;
+        /* An instance has activity of its own and shares the links. */
         *sample = (struct nvml_gpm_sample){.filled = 1, .device_index = index, .counters = instance->gpm};
         return NVML_SUCCESS;
     }
@@ -130,6 +169,6 @@ EXPORT nvml_status nvmlGpmMetricsGet(nvml_gpm_metrics_get *request)
     if (status != STANDIN_GO_ON)
         return status;
     for (unsigned i = 0; i < request->numMetrics; i++)
-        fill_metric(&request->metrics[i], &from->counters, &to->counters);
+        fill_metric(&request->metrics[i], from, to);
     return NVML_SUCCESS;
 }

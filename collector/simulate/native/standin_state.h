@@ -57,7 +57,7 @@ struct standin_device {
     uint64_t memory_total_bytes, memory_used_bytes, energy_millijoules, clock_event_reasons;
     uint32_t driver_util_percent, driver_memory_util_percent, power_milliwatts, sm_clock_megahertz;
     int32_t temperature_celsius;
-    uint32_t lost, gpm_supported, process_count, fault_count, mig_enabled;
+    uint32_t lost, gpm_supported /* 2: with totals since boot */, process_count, fault_count, mig_enabled;
     int32_t memory_temperature_celsius; /* INT32_MIN: not supported */
     uint32_t memory_clock_megahertz;    /* 0: not supported */
     uint64_t power_capped_nanoseconds, thermal_slowed_nanoseconds, power_braked_nanoseconds;

@@ -22,6 +22,7 @@ from collector.simulate.standin import (
     LIBRARY_NAME,
     STATE_VARIABLE,
     GpmCounters,
+    StandinCounters,
     StandinDevice,
     StandinFault,
     StandinProcess,
@@ -207,8 +208,22 @@ def test_gpm_gives_the_exact_mean_between_two_samples(node: Node, state: Standin
     state.write([dataclasses.replace(H100, gpm=GpmCounters(103, 51, 40.5, 10.25, 5, 22))])
     state.write([dataclasses.replace(H100, gpm=GpmCounters(108, 54, 42, 11, 5, 28))])
     node.ask("gpm_sample", name="b", device=0)
-    mean = node.ask("gpm_mean", first="a", second="b", metrics=[1, 2, 3, 5, 10, 20])
-    assert mean == {"1": 50.0, "2": 25.0, "3": 12.5, "5": 0.0, "10": 100.0, "20": {"code": 3}}
+    mean = node.ask("gpm_mean", first="a", second="b", metrics=[1, 2, 3, 5, 10, 248])
+    assert mean == {"1": 50.0, "2": 25.0, "3": 12.5, "5": 0.0, "10": 100.0, "248": {"code": 3}}
+
+
+def test_gpm_gives_totals_since_boot_and_rates_of_traffic(node: Node, state: StandinState) -> None:
+    def at(seconds: float, sent: int) -> StandinDevice:
+        counters = StandinCounters(pcie_transmitted_bytes=sent)
+        activity = GpmCounters(seconds, 0, seconds / 4, 0, 0, 0)
+        return dataclasses.replace(H100, gpm=activity, gpm_totals=True, counters=counters)
+
+    state.write([at(100, 0)])
+    node.ask("gpm_sample", name="a", device=0)
+    state.write([at(104, 8 * 1024**2)])
+    node.ask("gpm_sample", name="b", device=0)
+    found = node.ask("gpm_mean", first="a", second="b", metrics=[20, 248, 249, 255])
+    assert found == {"20": 2.0, "248": 104e9, "249": 26e9, "255": 8.0 * 1024**2}
 
 
 def test_gpm_has_no_data_between_two_samples_of_one_state(node: Node) -> None:
