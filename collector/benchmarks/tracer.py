@@ -1,9 +1,10 @@
-"""What the tracer costs per record and per step, whether its union is exact, and how much memory it takes."""
+"""What the tracer costs per record and step, whether its union is exact, its memory, and what reading it costs."""
 
 from __future__ import annotations
 
 import dataclasses
 
+from collector.benchmarks._traced import measure_reading
 from collector.tracer.bench import measure
 from warehouse.contract.benchmark import Bar, Benchmark, BenchRequest, BenchResult, at_most
 
@@ -14,11 +15,16 @@ RATIO_BAR = 600.0
 """The callback against a walk over the same records: a walk takes about a nanosecond, the callback may take 300."""
 
 RESIDENT_BYTES_MAX = 6_000_000
+READING_MILLISECONDS_MAX = 1.0
+"""CPU of the agent per traced process and second: a tenth of a percent of a core."""
+
+READ_PROCESSES, READ_ROUNDS, READ_ROUNDS_FULL = 8, 10, 30
 
 
 def run(request: BenchRequest) -> BenchResult:
-    """Feed the tracer kernels of four streams, as fast as it takes them; ``full`` feeds a million on each."""
+    """Feed the tracer kernels of four streams, as fast as it takes them (``full``: a million on each); read others."""
     figures = measure(RECORDS_FULL if request.full else RECORDS, STREAMS)
+    reading = measure_reading(READ_PROCESSES, READ_ROUNDS_FULL if request.full else READ_ROUNDS)
     bars = [
         Bar(
             "difference from the exact union, ns",
@@ -29,9 +35,14 @@ def run(request: BenchRequest) -> BenchResult:
         at_most("callback against an empty callback that walks the records", figures.callback_to_walk_ratio, RATIO_BAR),
         at_most("resident memory, bytes", float(figures.resident_bytes), RESIDENT_BYTES_MAX),
         at_most("buffers refused", float(figures.refused_buffers_count), 0),
+        at_most(
+            "the agent's CPU per traced process and second, ms",
+            reading.cpu_milliseconds_per_process_second,
+            READING_MILLISECONDS_MAX,
+        ),
     ]
     return BenchResult(
-        dataclasses.asdict(figures),
+        dataclasses.asdict(figures) | {"reading": dataclasses.asdict(reading)},
         bars,
         not_shown=[
             "CUPTI's own cost, on the launching thread and beside it: that needs a GPU (`trueload agent calibrate`)",
@@ -43,7 +54,7 @@ def run(request: BenchRequest) -> BenchResult:
 
 BENCHMARK = Benchmark(
     name="tracer",
-    description="What the tracer costs per record, that its union is exact, and that its memory does not grow.",
+    description="What the tracer costs per record, that its union is exact, its memory, and what reading it costs.",
     run=run,
     needs_sources=False,
 )

@@ -58,12 +58,12 @@ def measure(records: int = 1_000_000, streams: int = 4) -> TracerFigures:
     Raises:
         TrueloadError: the compiled parts are missing or do not run here.
     """
-    for library in (library_path(), _bench_library()):
+    for library in (library_path(), bench_library()):
         if not library.exists():
             raise TrueloadError(f"{library}: not compiled; run python build_native.py, or install trueload anew")
     child = subprocess.Popen(
         [sys.executable, "-m", "collector.tracer.bench", str(records), str(streams)],
-        env=_environment(),
+        env=traced_environment(),
         cwd=Path(__file__).parents[2],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -97,10 +97,11 @@ def _figures(told: dict[str, float], memory: memoryview) -> TracerFigures:
     )
 
 
-def _environment() -> dict[str, str]:
+def traced_environment() -> dict[str, str]:
+    """Give the environment of a process that is measured: the tracer, and what stands in for libcupti."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("TRUELOAD_TRACER_")}
     return inherited | {
-        "TRUELOAD_CUPTI_PATH": str(_bench_library()),
+        "TRUELOAD_CUPTI_PATH": str(bench_library()),
         INJECTION_VARIABLE: str(library_path()),  # where trueload.step looks
         # Nothing is closed on account of its age: the kernels are run faster than time passes.
         "TRUELOAD_TRACER_LATENESS_SECONDS": "1000",
@@ -116,7 +117,8 @@ class _Timing(ctypes.Structure):
     )
 
 
-def _bench_library() -> Path:
+def bench_library() -> Path:
+    """Say where the stand-in for libcupti lies, whose ``bench_run`` runs kernels."""
     folder = Path(__file__).parents[1] / "simulate" / "cupti" / "lib"
     return folder / platform.machine() / "libtrueload_tracer_bench.so"
 
@@ -135,7 +137,7 @@ def _resident_bytes() -> int:
 
 def _be_measured(records: int, streams: int) -> None:
     """Be the measured process: an application with the tracer in it."""
-    tracer, bench = ctypes.CDLL(str(library_path())), ctypes.CDLL(str(_bench_library()))
+    tracer, bench = ctypes.CDLL(str(library_path())), ctypes.CDLL(str(bench_library()))
     bench.bench_run.restype = ctypes.c_uint64
     tracer.InitializeInjection()
     memory = published_memory("self")

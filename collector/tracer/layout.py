@@ -203,6 +203,8 @@ TOTAL_BYTES: Final = NAMES_OFFSET + NAMES_BYTES
 
 _SEQUENCE: Final = struct.Struct("<Q")
 _SEQUENCE_OFFSET: Final = 24
+_FLAGS: Final = struct.Struct("<I")
+"""Of a device, behind its ordinal of the same size."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -287,6 +289,12 @@ def parse_device(content: Buffer) -> DeviceTotals:
     values = _DEVICE.unpack_from(content)
     split = len(values) - 2 * BINS_MAX
     return DeviceTotals._make((*values[:split], values[split : split + BINS_MAX], values[split + BINS_MAX :]))
+
+
+def is_named(memory: memoryview, ordinal: int) -> bool:
+    """Whether a device is used and its UUID stands in the memory: set once, for good, so that a glance is enough."""
+    (flags,) = _FLAGS.unpack_from(memory, DEVICES_OFFSET + ordinal * DEVICE_BYTES + _FLAGS.size)
+    return bool(flags & DEVICE_USED and flags & DEVICE_HAS_UUID)
 
 
 def parse_bucket(content: Buffer) -> tuple[Bucket, tuple[int, ...]]:

@@ -138,12 +138,10 @@ class TracedProcess:
         if len(self.uuids) == layout.DEVICES_MAX:
             return
         for ordinal in range(layout.DEVICES_MAX):
-            if ordinal in self.uuids:
+            if ordinal in self.uuids or not layout.is_named(self.memory, ordinal):
                 continue
             device = layout.parse_device(self._piece(layout.device_span(ordinal)))
-            known = layout.DEVICE_USED | layout.DEVICE_HAS_UUID
-            if device.flags & known == known:
-                self.uuids[ordinal] = str(uuid.UUID(bytes=device.uuid))
+            self.uuids[ordinal] = str(uuid.UUID(bytes=device.uuid))
 
     def _seconds(
         self, wanted: range, seconds: dict[int, layout.Second], header: layout.Header

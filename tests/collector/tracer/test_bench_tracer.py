@@ -34,7 +34,7 @@ def test_what_is_not_compiled_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_measured_process_that_fails_is_told_of_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     build_tracer()
-    monkeypatch.setattr(bench, "_environment", lambda: {"TRUELOAD_CUPTI_PATH": "/nowhere/libcupti.so"})
+    monkeypatch.setattr(bench, "traced_environment", lambda: {"TRUELOAD_CUPTI_PATH": "/nowhere/libcupti.so"})
     with pytest.raises(
         TrueloadError, match=r"(?s)the measured process failed \(1\): .*lent no buffer \(state 4, step 1\)"
     ):
@@ -46,9 +46,14 @@ def test_the_benchmark_runs_without_any_source_and_its_bars_hold(
 ) -> None:
     build_tracer()
     monkeypatch.setattr(benchmark, "RECORDS", 50_000)
+    monkeypatch.setattr(benchmark, "READ_PROCESSES", 4)
+    monkeypatch.setattr(benchmark, "READ_ROUNDS", 5)
     done = CliRunner().invoke(trueload.cli, ["bench", "tracer", "--data-root", str(tmp_path / "none"), "--json"])
     assert done.exit_code == 0, done.output
     document = json.loads(done.stdout)
     assert document["figures"]["records_count"] == 50_000
+    reading = document["figures"]["reading"]
+    assert reading["samples_count"] >= 4  # every process told something
+    assert reading["cpu_milliseconds_per_process_second"] > 0
     assert {bar["name"]: bar["bar"] for bar in document["bars"]}["difference from the exact union, ns"] == "0"
     assert all(bar["holds"] for bar in document["bars"])
