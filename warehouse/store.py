@@ -102,7 +102,7 @@ class Store:
         Samples lie partly in the lake, and what nodes call attempts is read as the attempts' own keys.
         """
         sources = {table: self._hot_and_sealed(cursor, table) for table in queries.SAMPLE_TABLES}
-        known, timed = cursor.execute(aliases.COUNTS).fetchone() or (0, 0)
+        [(known, timed)] = cursor.execute(aliases.COUNTS).fetchall()  # one row left unread would hold the cursor
         if not known:
             return sources
         for table in queries.TABLE_NAMES:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from datetime import date
+from pathlib import Path
 
 import pytest
 
@@ -240,3 +241,12 @@ def test_no_function_on_the_list_reads_files_settings_or_sequences(store: Store)
         "copy",
     )
     assert not [name for name in FUNCTIONS if any(word in name for word in dangerous)]
+
+
+def test_a_store_without_sealed_days_and_node_keys_answers_too(tmp_path: Path) -> None:
+    fresh = open_store(tmp_path / "fresh", create=True)
+    try:
+        found = sql.ask(fresh, "SELECT count(*) AS n FROM device_sample", most_rows=1, most_seconds=5.0)
+    finally:
+        fresh.close()
+    assert found.rows.to_pylist() == [{"n": 0}]
