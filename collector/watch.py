@@ -56,13 +56,14 @@ class EventWatch:
             self._thread.join(GOODBYE_SECONDS)
             if self._thread.is_alive():
                 return False
-        if self._set is not None:
+        registering = any(self._driver.lanes.busy(device.lane) for device in self._driver.devices)
+        if self._set is not None and not registering:  # a registration that is still out writes to the set
             nvml = self._driver.nvml
             try:
                 nvml.nvmlEventSetFree(self._set)
             except nvml.NVMLError as error:
                 LOG.debug("event set: %s", error)
-            self._set = None
+        self._set = None
         return True
 
     def _register(self, card: KnownDevice) -> bool:

@@ -89,9 +89,10 @@ class GpmReader:
         self._totals = {number: Rise(driver, f"gpm {number}") for number in WANTED}
 
     def close(self) -> None:
-        """Give the sample buffers back, except those that a call which is still out may write to."""
-        out = {device.uuid for device in self._driver.devices if device.calling is not None}
-        for pair in (pair for uuid, pair in self._pairs.items() if uuid not in out):
+        """Give the sample buffers back, except those of a lane that is at work: its next call may write to them."""
+        driver = self._driver
+        idle = {device.uuid for device in driver.devices if not driver.lanes.busy(device.lane)}
+        for pair in (pair for uuid, pair in self._pairs.items() if uuid in idle):
             self._driver.nvml.nvmlGpmSampleFree(pair.older)
             self._driver.nvml.nvmlGpmSampleFree(pair.newer)
         self._pairs.clear()
