@@ -27,6 +27,9 @@ class Processes:
     node: str
     processes: ProcessTable
     ticks_per_second: int = 100
+    remembered: int = 1024
+    """Processes that are known before those that have ended are looked for; grows with those that live."""
+
     _running: dict[ProcessId, str] = field(default_factory=dict)
     _news: list[Record] = field(default_factory=list)
 
@@ -61,8 +64,11 @@ class Processes:
         return kind.Claim(attempt_key, "process")
 
     def records(self) -> list[Record]:
-        """Give what is new since the last call: jobs that began."""
+        """Give what is new since the last call: jobs that began. Those that have ended are forgotten now and then."""
         news, self._news = self._news, []
+        if len(self._running) > self.remembered:
+            living = {who: key for who, key in self._running.items() if self.processes.identity(who.pid) == who}
+            self._running, self.remembered = living, max(self.remembered, 2 * len(living))
         return news
 
 

@@ -41,6 +41,21 @@ def test_a_process_id_that_came_again_is_another_job(tmp_path: Path) -> None:
     assert len(jobs.records()) == 4
 
 
+def test_processes_that_have_ended_are_forgotten_and_those_that_live_are_told_once(tmp_path: Path) -> None:
+    tree = ProcTree(tmp_path / "proc")
+    jobs = Processes("c", "desk", ProcessTable(tree.root), remembered=3)
+    tree.add(41)
+    jobs.claim(seen(41))
+    for pid in range(42, 52):
+        tree.add(pid)
+        jobs.claim(seen(pid))
+        tree.remove(pid)
+        assert len(jobs.records()) == (4 if pid == 42 else 2)  # a job and its attempt; at first those of 41, too
+        assert len(jobs._running) <= 4
+    jobs.claim(seen(41))
+    assert jobs.records() == []
+
+
 def test_a_process_that_is_gone_is_nobodys(tmp_path: Path) -> None:
     tree = ProcTree(tmp_path / "proc")
     reader = JOB_SOURCE.open(Settings({CLUSTER.name: "c", NODE.name: "desk", PROC_ROOT.name: str(tree.root)}))
