@@ -132,7 +132,11 @@ def _until(at: Floats, weight: Floats, edges: Floats) -> Floats:
 
 
 def _devices(tables: Tables, last_at: float) -> dict[str, Device]:
-    """Read the inventory. A state lasts until the next one of the same device, or until the last thing known."""
+    """Read the inventory. A state lasts until the next one of the same device, or until the last thing known.
+
+    It ends, too, where its node's inventory began anew: what is still there was told again at that instant.
+    """
+    begun = _begun(tables)
     table = tables.device.filter(tables.device.parent_uuid.isnull())
     rows = fetch(
         table.select(
@@ -148,13 +152,25 @@ def _devices(tables: Tables, last_at: float) -> dict[str, Device]:
     found: dict[str, Device] = {}
     for at, name in enumerate(names):
         following = since[at + 1] if at + 1 < len(names) and names[at + 1] == name else max(last_at, since[at])
-        end = float(np.fmin(until[at], following))
+        node = rows.values("node")[at]
+        anew = next((begin for begin in begun.get(node, ()) if begin > since[at]), np.inf)
+        end = float(np.fmin(np.fmin(until[at], following), anew))
         old = found.get(name)
         span, state = (float(since[at]), end), rows.values("state")[at]
         present = intervals.union([*(old.present if old else []), span])
         lost = intervals.union([*(old.lost if old else []), *([span] if state == "lost" else [])])
         model = rows.values("gpu_model")[at] or (old.gpu_model if old else None)
-        found[name] = Device(rows.values("node")[at], model, present, lost, state)
+        found[name] = Device(node, model, present, lost, state)
+    return found
+
+
+def _begun(tables: Tables) -> dict[str, list[float]]:
+    """Give by node the instants at which its inventory began anew."""
+    table = tables.event.filter(tables.event.kind == "inventory_begun")
+    rows = fetch(table.select("node", at=seconds(table.happened_at)).order_by("node", "at"))
+    found: dict[str, list[float]] = {}
+    for node, at in zip(rows.values("node"), rows.numbers("at"), strict=True):
+        found.setdefault(node, []).append(float(at))
     return found
 
 

@@ -18,15 +18,16 @@ from typing import TYPE_CHECKING, Final
 from collector import settings as names
 from collector.aggregate import Aggregator, Moment, Row
 from collector.attribution import Attribution
+from collector.belief import NumbSources, Silence
 from collector.driver import Driver, DriverGoneError
 from collector.owners import KERNEL, Use
 from collector.process_rows import ProcessRows
 from collector.registry import sources
-from collector.source import DeviceReader, LateReader, Reader, Source, SourceContext
+from collector.source import BeginsAnew, DeviceReader, LateReader, Reader, Source, SourceContext
 from collector.sweep import SourceHealth, sweep
 from collector.watch import EventWatch
 from warehouse.contract import wire
-from warehouse.contract.errors import BadUseError
+from warehouse.contract.errors import BadUseError, TrueloadError
 from warehouse.contract.model import Event, Record, Sample
 
 if TYPE_CHECKING:
@@ -39,6 +40,10 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("trueload.agent")
 TOO_SOON_RATIO: Final = 0.1
 """A tick is skipped when it would come within this share of an interval after the one before."""
+
+
+class SilentError(TrueloadError):
+    """No device has given any value for as long as the settings allow."""
 
 
 @dataclass(slots=True)
@@ -83,6 +88,10 @@ class Agent:
         )
         """Who holds what, and whose each process is."""
         self.attribution.settled_uses = self._uses
+        self._numb = NumbSources(settings[names.NUMB_ROUNDS], driver.tell)
+        self._silence = Silence()
+        self.silent_seconds = 0.0
+        """For how long no device has given any value."""
         self._open: list[OpenSource] = []
         self._watch: EventWatch | None = None
         self.on_readings: Callable[[Moment, Mapping[str, Sequence[Reading]]], None] = lambda _moment, _found: None
@@ -103,6 +112,7 @@ class Agent:
 
         Raises:
             BadUseError: the settings name a source that does not exist, or a library that cannot be loaded.
+            SilentError: no device has given a value for as long as the settings allow.
 
         """
         try:
@@ -141,7 +151,10 @@ class Agent:
     def tick(self, moment: Moment) -> None:
         """Read every source once and spool what is complete."""
         readers = {opened.source.name: opened.reader for opened in self._open}
-        found = sweep(self._driver, readers, self.health, self._say_once)
+        found, begin_anew = self._numb.judge(sweep(self._driver, readers, self.health, self._say_once))
+        for source, device_uuid in begin_anew:
+            self._begin_anew(readers[source], device_uuid)
+        self.silent_seconds = self._silence.seconds(moment, found, has_devices=bool(self._driver.devices))
         self.on_readings(moment, found)
         self.attribution.see(moment.wall, (one for readings in found.values() for one in readings))
         rows = [row for opened in self._open for row in opened.aggregator.add(moment, found[opened.source.name])]
@@ -156,6 +169,12 @@ class Agent:
         changed = back or any(device.lost for device in self._driver.devices)
         records = self._inventory.update(self._driver, moment.wall) if changed else []
         self._keep(rows, [*records, *self._events(), *told])
+
+    def _begin_anew(self, reader: Reader | DeviceReader, device_uuid: str) -> None:
+        """Have a source read a device as if for the first time, where it can and no call of it is out."""
+        device = next((one for one in self._driver.devices if one.uuid == device_uuid), None)
+        if device is not None and isinstance(reader, BeginsAnew) and not self._driver.lanes.busy(device.lane):
+            reader.begin_anew(device)
 
     def _owner(self, pid: int) -> str | None:
         """Name the attempt that a process belongs to."""
@@ -186,6 +205,12 @@ class Agent:
             if stop.wait(wait_seconds):
                 return
             self.tick(now())
+            longest_seconds = self._settings[names.EXIT_WHEN_SILENT_SECONDS]
+            if 0.0 < longest_seconds <= self.silent_seconds:
+                raise SilentError(
+                    f"no device has given a value for {self.silent_seconds:.0f} s ({self._driver.last_failure}); "
+                    f"ending, as {names.EXIT_WHEN_SILENT_SECONDS.name} says, to be started anew"
+                )
 
     def _open_source(self, source: Source) -> OpenSource:
         settings = self._settings

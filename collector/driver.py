@@ -103,6 +103,8 @@ class Driver:
         self.refused: dict[tuple[str, str], tuple[Fault, str]] = {}
         """Calls that a device does not answer, by device and name: what that means, and the driver's words."""
 
+        self.last_failure = "no call failed"
+        """The last call that failed, with the driver's words."""
         self.occurrences: deque[Occurrence] = deque(maxlen=OCCURRENCES_MAX)
         """What happened and has not been taken yet; of too many the oldest go."""
         self.last_xid: dict[str, str] = {}
@@ -313,6 +315,7 @@ class Driver:
         if fault is Fault.NO_DATA:
             return
         self.count(key[1], str(error))
+        self.last_failure = f"{key[1]}: {error}"
         self.refused[device.uuid, key[1]] = (fault, str(error))
         if fault is Fault.DRIVER_GONE:
             raise DriverGoneError(f"{key[1]}: {error}") from error

@@ -78,6 +78,16 @@ def device_families(subject: Subject) -> Iterator[Metric]:
         more = [device.pci_bus_id or "", device.parent_uuid or "", instance, subject.driver.driver_version or ""]
         info.add_metric([*labels, *more], 1.0)
     yield from (up, total, info)
+    last = GaugeMetricFamily(
+        "trueload_gpu_last_reading_timestamp_seconds", "When the device last gave a value.", labels=DEVICE_LABELS
+    )
+    newest: dict[str, float] = {}
+    for (uuid, _), latest in subject.recent.latest().items():
+        newest[uuid] = max(newest.get(uuid, 0.0), latest.wall)
+    for device in devices:
+        if device.uuid in newest:
+            last.add_metric(_labels(subject, device), newest[device.uuid])
+    yield last
 
 
 def job_families(subject: Subject, now: float) -> Iterator[Metric]:

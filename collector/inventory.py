@@ -1,7 +1,8 @@
 """What the node has, as intervals: a record when something changes, and a memory of it across restarts.
 
 The memory is a file beside the spool. It is also how an agent that starts after a card was lost still knows the
-card's UUID, which the driver no longer tells.
+card's UUID, which the driver no longer tells. An agent without that memory (a new machine of an old name, a disk that
+was wiped) says ``inventory_begun``: what was told of the node before and is not told again has ended.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ class Inventory:
 
     def update(self, driver: Driver, at: float) -> list[Record]:
         """Give the records of all that changed; what they say is remembered when this returns."""
-        changed: list[Record] = [*self._node_changes(driver, at), *self._unreadable_changes(driver, at)]
+        begins = [] if self._memory.node is not None else [self._event("inventory_begun", at, None, None)]
+        changed: list[Record] = [*begins, *self._node_changes(driver, at), *self._unreadable_changes(driver, at)]
         shown = {device.uuid: device for device in driver.devices}
         for uuid in sorted(set(self._memory.devices) - set(shown)):
             changed += self._missing(self._memory.devices[uuid], shown, at)

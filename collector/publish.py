@@ -59,7 +59,14 @@ def open_exporter(
         if recent.last is None:
             return "nothing was read yet"
         silent_seconds = time.monotonic() - recent.last.monotonic
-        return f"nothing was read for {silent_seconds:.0f} s" if silent_seconds > current_seconds else None
+        if silent_seconds > current_seconds:
+            return f"nothing was read for {silent_seconds:.0f} s"
+        if agent.silent_seconds > current_seconds:
+            return (
+                f"no device has given a value for {agent.silent_seconds:.0f} s ({driver.last_failure}); "
+                "a container that has lost its devices gets them back when it is started anew"
+            )
+        return None
 
     try:
         exporter = Exporter(settings[names.EXPORTER_LISTEN], families, not_ready)

@@ -70,6 +70,24 @@ REPROBE_SECONDS = Setting(
     1.0,
     3600.0,
 )
+NUMB_ROUNDS = Setting(
+    "agent",
+    "numb_rounds",
+    10,
+    "readings",
+    "Counters that read exactly nothing for a row's time on a card that the driver calls busy have gone numb.",
+    2,
+    3600,
+)
+EXIT_WHEN_SILENT_SECONDS = Setting(
+    "agent",
+    "exit_when_silent_seconds",
+    0.0,
+    "seconds",
+    "0: never. Set in containers that can lose their devices while they run: being started anew brings them back.",
+    0.0,
+    86400.0,
+)
 CALL_PATIENCE_SECONDS = Setting(
     "agent",
     "call_patience_seconds",
@@ -202,7 +220,7 @@ STOP_SECONDS = Setting(
 SETTINGS: tuple[AnySetting, ...] = (
     *(NODE, CLUSTER, SOURCES, JOB_SOURCE, PROC_ROOT, NVML_LIBRARY),
     *(INTERVAL_SECONDS, CADENCE_SECONDS, GAP_INTERVALS, LEAST_COVERED_RATIO, REPROBE_SECONDS),
-    CALL_PATIENCE_SECONDS,
+    *(NUMB_ROUNDS, EXIT_WHEN_SILENT_SECONDS, CALL_PATIENCE_SECONDS),
     *(SERVER_URL, TOKEN_FILE, SPOOL_DIR, SPOOL_MAX_BYTES, SPOOL_MAX_AGE_SECONDS),
     *(SPOOL_KEPT_MAX_BYTES, SPOOL_KEPT_MAX_AGE_SECONDS, SPOOL_MEMORY_MAX_BYTES),
     *(JOIN_TOKEN_FILE, TOKEN_MAX_AGE_SECONDS, TLS_CA_FILE, TLS_CERTIFICATE_FILE, TLS_KEY_FILE),

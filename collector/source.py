@@ -83,6 +83,15 @@ class DeviceReader(Protocol):
         ...
 
 
+@runtime_checkable
+class BeginsAnew(Protocol):
+    """An open source that can forget what it keeps of a device, such as counters that went numb."""
+
+    def begin_anew(self, device: KnownDevice) -> None:
+        """Read this device from now on as if for the first time; no call on it is out."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Settled:
     """Rows and records of a time that lies some seconds back."""

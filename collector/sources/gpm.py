@@ -97,6 +97,13 @@ class GpmReader:
             self._driver.nvml.nvmlGpmSampleFree(pair.newer)
         self._pairs.clear()
 
+    def begin_anew(self, device: KnownDevice) -> None:
+        """Give the buffers of a device back; the next reading asks anew whether it has GPM."""
+        pair = self._pairs.pop(device.uuid, None)
+        if pair is not None:
+            self._driver.nvml.nvmlGpmSampleFree(pair.older)
+            self._driver.nvml.nvmlGpmSampleFree(pair.newer)
+
     def read_device(self, device: KnownDevice) -> Reading | None:
         """Take a sample and compare it with the one before; None where the device has no GPM, or nothing new."""
         driver = self._driver

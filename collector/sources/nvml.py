@@ -59,7 +59,9 @@ class NvmlReader:
         values |= self._fields.read(device)
         pids, processes = self._processes.read(device)
         values["process_count"] = None if pids is None else len(pids)
-        return None if device.lost else Reading(device.uuid, _known(values), pids, processes)
+        known = _known(values)
+        silent = device.lost or (not known and pids is None)  # a row without any value would say that it was there
+        return None if silent else Reading(device.uuid, known, pids, processes)
 
     def close(self) -> None:
         """Nothing was opened."""

@@ -8,7 +8,7 @@ import pytest
 
 from tests.analysis.worlds import T0, World, allocation, attempt, job, sample
 from warehouse.contract.errors import BadUseError
-from warehouse.contract.model import AttemptState, AttemptSummary, Device
+from warehouse.contract.model import AttemptState, AttemptSummary, Device, Event
 from warehouse.contract.settings import Settings
 from warehouse.contract.units import iso
 
@@ -265,6 +265,19 @@ def test_capacity_is_told_apart_into_what_was_held_free_down_and_silent(world: W
         1800.0,
         900.0,
     ]
+
+
+def test_u15_another_machine_of_the_same_name_ends_what_was_told_of_the_first(world: World) -> None:
+    """Half an hour of GPU-0, then a new machine with GPU-9 in its place, whose agent remembers nothing."""
+    records = [
+        Device("GPU-0", "c", "n0", T0),
+        Event("c", "n0", "inventory_begun", T0),
+        Device("GPU-9", "c", "n0", T0 + 1800),
+        Event("c", "n0", "inventory_begun", T0 + 1800),
+    ]
+    samples = [sample(60 * at, "GPU-0" if at < 30 else "GPU-9", None, driver_util_ratio=0.0) for at in range(60)]
+    document = world.fill([job(), attempt(), allocation(device="GPU-9", start=1800.0), *records], samples).ask("waste")
+    assert amounts(document, "capacity", "allocated", "unallocated", "unreported") == [3600.0, 1800.0, 1800.0, 0.0]
 
 
 def test_the_parts_of_a_card_are_held_free_and_counted_once(world: World) -> None:

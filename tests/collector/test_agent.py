@@ -20,6 +20,7 @@ from warehouse.contract import wire
 
 BUSY, IDLE = "GPU-00000000-0000-0000-0000-00000000000a", "GPU-00000000-0000-0000-0000-00000000000b"
 NOT_SUPPORTED = 3
+UNKNOWN = 999
 
 Wait = Callable[..., None]
 
@@ -111,6 +112,33 @@ def test_the_node_and_the_job_on_it_are_told_from_the_hosts_side(
     assert job["sampled_at"] % 1 == 0
 
 
+CALLS = (
+    *("nvmlDeviceGetUtilizationRates", "nvmlDeviceGetSamples", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2"),
+    *("nvmlDeviceGetPowerUsage", "nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetClockInfo"),
+    *("nvmlDeviceGetTemperature", "nvmlDeviceGetTemperatureV", "nvmlDeviceGetFieldValues", "nvmlGpmSampleGet"),
+    *("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetCurrentClocksEventReasons", "nvmlGpmMetricsGet"),
+    *("nvmlDeviceGetProcessUtilization", "nvmlDeviceGetTotalEccErrors"),
+)
+"""All that the sources ask of a device."""
+
+
+def test_u13_a_container_that_lost_its_devices_tells_nothing_and_ends_if_it_may(
+    bench: Any, receiver: Any, token_file: Path, wait_until: Wait
+) -> None:
+    settings = {"EXIT_WHEN_SILENT_SECONDS": "1.5", "SOURCES": "nvml,gpm"}
+    with running(bench, bench.environment(receiver.url, token_file, **settings)) as child:
+        wait_until(lambda: full(of(receiver.rows("device_sample"), BUSY, "nvml")))
+        for place in (0, 1):
+            bench.change(place, faults=tuple(StandinFault(call, UNKNOWN) for call in CALLS))
+        silent_at = time.time()
+        _, log = child.communicate(timeout=20)
+    assert child.returncode == 1
+    assert "no device has given a value" in log
+    assert "Unknown Error" in log
+    rows = receiver.rows("device_sample")
+    assert max(row["sampled_at"] + row["cadence_seconds"] for row in rows) < silent_at + 1.0
+
+
 def test_rows_of_a_card_never_overlap(bench: Any, receiver: Any, token_file: Path, wait_until: Wait) -> None:
     with running(bench, bench.environment(receiver.url, token_file)) as child:
         wait_until(lambda: len(of(receiver.rows("device_sample"), BUSY, "nvml")) >= 4)
@@ -143,16 +171,17 @@ def test_a_lost_card_costs_its_own_rows_and_is_told_until_it_is_back(
     with running(bench, bench.environment(receiver.url, token_file)) as child:
         wait_until(lambda: full(of(receiver.rows("device_sample"), IDLE, "nvml")))
         bench.change(1, lost=True)
-        wait_until(lambda: receiver.rows("event"))
+        wait_until(lambda: len(receiver.rows("event")) == 2)
         before = len(full(of(receiver.rows("device_sample"), BUSY, "gpm")))
         seen = len(of(receiver.rows("device_sample"), IDLE, "nvml"))
         wait_until(lambda: len(full(of(receiver.rows("device_sample"), BUSY, "gpm"))) >= before + 2)
         assert len(of(receiver.rows("device_sample"), IDLE, "nvml")) <= seen + 1
         bench.change(1, lost=False)
-        wait_until(lambda: len(receiver.rows("event")) == 2)
+        wait_until(lambda: len(receiver.rows("event")) == 3)
         wait_until(lambda: len(of(receiver.rows("device_sample"), IDLE, "nvml")) >= seen + 2)
         stop(child)
     assert [(row["kind"], row["device_uuid"]) for row in receiver.rows("event")] == [
+        ("inventory_begun", None),
         ("device_lost", IDLE),
         ("device_back", IDLE),
     ]
@@ -240,10 +269,10 @@ def test_a_card_that_was_lost_while_the_agent_was_off_is_told_by_its_uuid(
         stop(child)
     bench.change(1, lost=True)
     with running(bench, environment) as child:
-        wait_until(lambda: len(receiver.rows("event")) >= 2)
+        wait_until(lambda: len(receiver.rows("event")) >= 3)
         stop(child)
     told = {(row["kind"], row["device_uuid"]) for row in receiver.rows("event")}
-    assert told == {("device_lost", IDLE), ("device_unreadable", None)}
+    assert told == {("inventory_begun", None), ("device_lost", IDLE), ("device_unreadable", None)}
 
 
 def test_without_a_driver_the_agent_waits_and_still_ends_at_once(bench: Any, receiver: Any, token_file: Path) -> None:

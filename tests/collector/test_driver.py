@@ -243,6 +243,28 @@ def test_u14_without_a_counter_energy_is_power_over_the_time_elapsed(rig: Rig) -
     assert sum(joules for joules in told if joules is not None) == pytest.approx(18_000, rel=0.02)
 
 
+def test_u14_a_counter_that_is_slower_than_the_readings_loses_nothing_and_power_has_no_gaps(rig: Rig) -> None:
+    rig.sweep()
+    joules, watts = [], []
+    for total in (600, 600, 600, 1500, 1500, 1500, 2400, 2400, 2400):
+        rig.change(0, energy_joules=total - 300)
+        found = rig.of(0)
+        watts.append(found["power_watts"])
+        joules.append(found.get("energy_joules"))
+    assert joules[1:] == [0.0, 0.0, 900.0, 0.0, 0.0, 900.0, 0.0, 0.0]
+    assert set(watts) == {300.0}
+
+
+def test_u11_a_source_that_begins_anew_reads_as_if_for_the_first_time(rig: Rig) -> None:
+    rig.sweep()
+    rig.round()
+    rig.readers["gpm"].begin_anew(rig.driver.devices[0])
+    first, second = rig.round()["gpm"], rig.round()["gpm"]
+    assert dict(first[rig.cards[0].uuid].values) == {}
+    assert first[rig.cards[1].uuid].values["engine_active_ratio"] == 0.5
+    assert second[rig.cards[0].uuid].values["engine_active_ratio"] == 0.5
+
+
 def test_u09_markers_for_no_value_are_absent_and_counted(rig: Rig) -> None:
     rig.sweep()
     rig.change(0, energy_joules=(2**64 - 1) / 1000 - 300 - 4096)

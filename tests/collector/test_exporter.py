@@ -92,6 +92,28 @@ def test_a_value_that_is_not_known_is_no_sample(subject: metrics.Subject) -> Non
     assert found["trueload_gpu_up"] == {"GPU-a": 1.0, "GPU-b": 1.0}
 
 
+def test_u03_no_label_is_one_that_a_scrape_takes_for_itself(subject: metrics.Subject) -> None:
+    read(subject, {"nvml": [Reading("GPU-a", {"power_watts": 300.0, "energy_joules": 1.0})]})
+    held = Holding("c/a#0:1", "GPU-a", 1.0, None, source="kubelet")
+    shown = replace(subject, holdings=[held], most_jobs=5)
+    families = [
+        *metrics.device_families(shown),
+        *metrics.job_families(shown, 1000.0),
+        *metrics.agent_families(shown),
+        *metrics.dcgm_families(shown),
+    ]
+    labels = {label for family in families for sample in family.samples for label in sample.labels}
+    assert "workload" in labels
+    assert not labels & {"pod", "namespace", "container", "job", "instance"}
+
+
+def test_u13_the_age_of_the_last_good_reading_is_told_by_device(subject: metrics.Subject) -> None:
+    read(subject, {"nvml": [Reading("GPU-a", {"power_watts": 300.0}), Reading("GPU-b", {"power_watts": 100.0})]})
+    read(subject, {"nvml": [Reading("GPU-b", {"power_watts": 100.0})]}, after_seconds=7.0)
+    found = samples(metrics.device_families(subject))
+    assert found["trueload_gpu_last_reading_timestamp_seconds"] == {"GPU-a": 1000.0, "GPU-b": 1007.0}
+
+
 def test_a_value_that_cannot_be_true_is_not_shown(subject: metrics.Subject) -> None:
     read(subject, {"nvml": [Reading("GPU-a", {"driver_util_ratio": 42_949_672.95, "power_watts": 1.0})]})
     found = samples(metrics.device_families(subject))

@@ -50,6 +50,17 @@ def test_u15_cards_that_change_places_and_one_that_is_replaced(tmp_path: Path) -
     assert on_a_day(4.0, ("GPU-c", 0, "1A"), ("GPU-a", 1, "1B")) == []
 
 
+def test_u15_an_agent_without_memory_says_that_its_inventory_begins(tmp_path: Path) -> None:
+    path = tmp_path / "inventory.json"
+    first = Inventory(path, "c", "n").update(driver_of(("GPU-a", 0, "1A")), 1.0)
+    assert events(first) == [("inventory_begun", None, None)]
+    assert events(Inventory(path, "c", "n").update(driver_of(("GPU-a", 0, "1A")), 2.0)) == []
+    path.unlink()
+    other = Inventory(path, "c", "n").update(driver_of(("GPU-z", 0, "1A")), 3.0)
+    assert events(other) == [("inventory_begun", None, None)]
+    assert devices(other) == [("GPU-z", 3.0, None, "up", 0)]
+
+
 def test_u11_a_lost_card_is_told_with_its_last_xid(tmp_path: Path) -> None:
     inventory, driver = Inventory(tmp_path / "inventory.json", "c", "n"), driver_of(("GPU-a", 0, "1A"))
     inventory.update(driver, 1.0)
