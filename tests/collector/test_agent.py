@@ -165,7 +165,7 @@ def test_the_node_and_its_cards_are_told_at_the_start(
     assert cards[0]["memory_bytes"] == 80 * 1024**3
 
 
-def test_a_lost_card_costs_its_own_rows_and_is_told_until_it_is_back(
+def test_u11_a_lost_card_costs_its_own_rows_and_is_told_until_it_is_back(
     bench: Any, receiver: Any, token_file: Path, wait_until: Wait
 ) -> None:
     with running(bench, bench.environment(receiver.url, token_file)) as child:
@@ -205,7 +205,7 @@ def test_a_call_that_one_card_does_not_support_is_asked_once_and_leaves_one_valu
     assert "nvmlDeviceGetPowerUsage: 1 times Not Supported" in log
 
 
-def test_a_call_that_never_returns_costs_its_own_card_and_the_agent_still_ends(
+def test_u12_a_call_that_never_returns_costs_its_own_card_and_the_agent_still_ends(
     bench: Any, receiver: Any, token_file: Path, wait_until: Wait
 ) -> None:
     with running(bench, bench.environment(receiver.url, token_file, CALL_PATIENCE_SECONDS="0.1")) as child:
@@ -260,7 +260,7 @@ def test_without_a_server_everything_waits_in_the_spool_and_arrives_later(
     assert len([row for row in receiver.rows("device") if row["state"] == "up"]) == 2  # told once, not at each start
 
 
-def test_a_card_that_was_lost_while_the_agent_was_off_is_told_by_its_uuid(
+def test_u11_a_card_that_was_lost_while_the_agent_was_off_is_told_by_its_uuid(
     bench: Any, receiver: Any, token_file: Path, wait_until: Wait
 ) -> None:
     environment = bench.environment(receiver.url, token_file)
@@ -275,7 +275,9 @@ def test_a_card_that_was_lost_while_the_agent_was_off_is_told_by_its_uuid(
     assert told == {("inventory_begun", None), ("device_lost", IDLE), ("device_unreadable", None)}
 
 
-def test_without_a_driver_the_agent_waits_and_still_ends_at_once(bench: Any, receiver: Any, token_file: Path) -> None:
+def test_u12_without_a_driver_the_agent_waits_and_still_ends_at_once(
+    bench: Any, receiver: Any, token_file: Path
+) -> None:
     environment = {**bench.environment(receiver.url, token_file), "TRUELOAD_STANDIN_STATE": "/nowhere"}
     with running(bench, environment) as child:
         assert child.stderr is not None

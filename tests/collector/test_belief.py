@@ -68,10 +68,10 @@ def test_one_numb_card_costs_no_other() -> None:
 
 def test_silence_counts_from_the_first_round_without_any_value() -> None:
     silence = Silence()
-    speaks, says_nothing = {"nvml": [Reading("GPU-a", {"power_watts": 1.0})]}, {"nvml": [Reading("GPU-a", {})]}
+    speaks, says_nothing = [Reading("GPU-a", {"power_watts": 1.0})], [Reading("GPU-a", {})]
     told = [
-        silence.seconds(Moment(at, at), found, has_devices=True)
-        for at, found in enumerate([speaks, says_nothing, says_nothing, {"nvml": []}, speaks])
+        silence.seconds(Moment(at, at), {"nvml": found}, has_devices=True)
+        for at, found in enumerate((speaks, says_nothing, says_nothing, [], speaks))
     ]
     assert told == [0.0, 0.0, 1.0, 2.0, 0.0]
     assert silence.seconds(Moment(9.0, 9.0), {}, has_devices=False) == 0.0

@@ -214,6 +214,35 @@ def test_u12_a_driver_that_is_not_loaded_yet_is_tried_again(rig: Rig) -> None:
     assert len(rig.driver.devices) == 3
 
 
+def test_u12_the_library_is_shut_down_as_often_as_it_was_initialised(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pynvml
+
+    calls: Counter[str] = Counter()
+    for name in ("nvmlInit", "nvmlShutdown"):
+        original = getattr(pynvml, name)
+
+        def counted(name: str = name, original: Any = original) -> None:
+            original()
+            calls[name] += 1  # only what succeeded
+
+        monkeypatch.setattr(pynvml, name, counted)
+    rig.driver.close()
+    rig.state.write(rig.cards, init_return_code=9)
+    with pytest.raises(DriverGoneError):
+        rig.driver.open()
+    rig.write()
+    rig.driver.open()
+    rig.change(1, faults=(StandinFault("nvmlDeviceGetTemperature", 18),))
+    with pytest.raises(DriverGoneError):
+        rig.round()
+    rig.driver.close()
+    rig.change(1, faults=())
+    rig.write()
+    rig.driver.open()
+    rig.driver.close()
+    assert (calls["nvmlInit"], calls["nvmlShutdown"]) == (2, 3)  # one was initialised before anybody counted
+
+
 def test_what_is_not_permitted_is_asked_once(rig: Rig) -> None:
     rig.change(0, faults=(StandinFault("nvmlDeviceGetTemperature", 4),))
     for _ in range(3):

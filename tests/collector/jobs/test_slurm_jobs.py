@@ -112,6 +112,19 @@ def test_u17_a_job_named_by_its_sluid_is_found_through_the_file_or_the_environme
     assert jobs.claim(witness(place)) == Claim(KEY, "cgroup")
 
 
+def test_u16_tasks_of_an_array_are_jobs_by_their_raw_number_and_steps_are_their_jobs(folder: Path) -> None:
+    jobs = reader(folder)
+
+    def owner(raw: str, task: str, step: str) -> Claim | None:
+        line = f"0::/system.slice/slurmstepd.scope/job_{raw}/step_{step}/user/task_0"
+        place = place_of([line])
+        return jobs.claim(Witness(7, place, {"SLURM_ARRAY_JOB_ID": "2145", "SLURM_ARRAY_TASK_ID": task}, 1000))
+
+    first = {owner("2146", "1", step) for step in ("batch", "extern", "0", "3")}
+    assert first == {Claim("c/@slurm:2146:", "cgroup")}
+    assert owner("2147", "2", "batch") == Claim("c/@slurm:2147:", "cgroup")
+
+
 def test_a_job_of_a_control_group_without_a_file_keeps_its_number(folder: Path) -> None:
     jobs = reader(folder)
     assert jobs.claim(witness(Place(slurm_job_id="5"))) == Claim("c/@slurm:5:", "cgroup")

@@ -33,7 +33,7 @@ def _kernels(trace: Trace) -> int:
     return trace.devices[0].kernels_total if 0 in trace.devices else 0
 
 
-def test_a_profiler_that_takes_the_shared_callbacks_is_noticed_and_outlived(testbed: Bench) -> None:
+def test_u30_a_profiler_that_takes_the_shared_callbacks_is_noticed_and_outlived(testbed: Bench) -> None:
     with _application(testbed, "12.9").start("load") as application:
         _run_kernel(application)
         application.wait_for(
@@ -59,7 +59,7 @@ def test_a_profiler_that_takes_the_shared_callbacks_is_noticed_and_outlived(test
     assert all(back.seconds[second].flags & layout.SECOND_LOST for second in inside if second in back.seconds)
 
 
-def test_a_profiler_that_was_there_before_cuda_keeps_the_shared_callbacks(testbed: Bench) -> None:
+def test_u30_a_profiler_that_was_there_before_cuda_keeps_the_shared_callbacks(testbed: Bench) -> None:
     with _application(testbed, "12.9").start("load", "profiler start") as application:
         held = application.header()
         assert (held.state, held.mode) == (layout.STATE_LOST, layout.MODE_NONE)
@@ -111,7 +111,7 @@ def test_with_a_driver_that_knows_no_subscribers_the_callbacks_are_shared(testbe
     assert (trace.header.mode, _kernels(trace)) == (layout.MODE_SHARED_CALLBACKS, 1)
 
 
-def test_who_holds_cupti_alone_is_left_alone_until_it_lets_go(testbed: Bench) -> None:
+def test_u30_who_holds_cupti_alone_is_left_alone_until_it_lets_go(testbed: Bench) -> None:
     with _application(testbed, "13.4", FAKE_CUPTI_BUSY="Nsight Systems").start() as application:
         header = application.header()
         assert (header.state, header.mode) == (layout.STATE_LOST, layout.MODE_NONE)
