@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from warehouse import loading
 from warehouse.contract.errors import BadInputError
-from warehouse.importer import ImportOptions
+from warehouse.importer import Importer, ImportOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -55,11 +55,23 @@ def imported(request: BenchRequest, format_name: str, paths: Sequence[Path]) -> 
         BadInputError: nothing of the files could be kept.
 
     """
+    with imported_by(request, loading.importers()[format_name], paths) as client:
+        yield client
+
+
+@contextmanager
+def imported_by(request: BenchRequest, importer: Importer, paths: Sequence[Path]) -> Iterator[Client]:
+    """Do the same with an importer that is not one of the product's: for research traces.
+
+    Raises:
+        BadInputError: nothing of the files could be kept.
+
+    """
     with tempfile.TemporaryDirectory(prefix="trueload-bench-") as folder:
         client = request.open_client(Path(folder), True)  # noqa: FBT003 - create the store
         try:
             options = ImportOptions(cluster="bench", zone="UTC", past_attempts=client.past_attempts)
-            report = loading.load_files(client, loading.importers()[format_name], paths, options)
+            report = loading.load_files(client, importer, list(dict.fromkeys(paths)), options)
             if report.exit_code:
                 raise BadInputError(str(paths[0]), None, f"nothing could be imported: {report.text()}")
             yield client

@@ -3,79 +3,60 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from analysis.benchmark import Bar, Benchmark, BenchRequest, BenchResult
-from analysis.benchmarks._sources import files, imported
+from analysis.benchmarks._waste_sources import SOURCES, Source, parts
 from warehouse.contract.errors import BadInputError
-from warehouse.contract.units import SECONDS_PER_HOUR, ratio
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
-SOURCE = "clustercockpit_nhr"
-NO_IMPORTER = ("llview_jsc_gpu", "alibaba_genai_v2026", "alibaba_gpu_v2023")
 TOLERANCE_RATIO = 0.001
 """Figures are to be met to 0.1 %."""
-_EXPECTED = {
-    "gpu_jobs": "gpu_jobs",
-    "gpu_hours": "gpu_hours",
-    "time_weighted_used_percent": "util_weighted_mean_pct",
-    "held_idle_gpu_hours": "wasted_gpu_hours(1-util)",
-}
-"""Our figures, and what they are called in the source's ``expected.json``."""
 
 
 def run(request: BenchRequest) -> BenchResult:
-    """Measure all parts of the source together, and compare each with the figures that stand beside it."""
+    """Measure all parts of each source together, and compare each part with the figures that stand beside it."""
     bars: list[Bar] = []
-    not_shown = [f"{source}: no importer yet" for source in NO_IMPORTER]
-    not_shown.append("means of whole jobs do not tell long idle stretches from short gaps")
-    tables = files(request.data_root, SOURCE, "jobs.csv")
-    if not tables:
-        return BenchResult({}, (), [*not_shown, f"{SOURCE}: not below {request.data_root}"])
+    not_shown = [
+        "means of whole jobs do not tell long idle stretches from short gaps",
+        "where samples and a report speak of one job, the account is that of the samples",
+    ]
     figures: dict[str, object] = {}
-    together = figures[SOURCE] = _measure(request, tables)
-    for table in tables:
-        part = str(table.parent.relative_to(request.data_root))
-        expected = _expected(table.parent / "expected.json")
-        if expected is None:
-            not_shown.append(f"{part}: no expected.json beside it")
+    for source in SOURCES:
+        found = parts(request, source)
+        if not found:
+            not_shown.append(f"{source.name}: not below {request.data_root}")
             continue
-        measured = together if len(tables) == 1 else _measure(request, [table])
-        figures[part] = measured
-        bars += [_met(part, name, measured[name], expected.get(theirs)) for name, theirs in _EXPECTED.items()]
+        together = figures[source.name] = source.measure(request, found)
+        for folder in dict.fromkeys(path.parent for path in found):
+            own = [path for path in found if path.parent == folder]
+            part = str(folder.relative_to(request.data_root))
+            expected = _expected(folder, source, request.data_root)
+            if expected is None:
+                not_shown.append(f"{part}: no expected.json beside it")
+                continue
+            measured = together if len(own) == len(found) else source.measure(request, own)
+            if part != source.name:
+                figures[part] = measured
+            for name, theirs in source.names.items():
+                bars.append(_met(part, name, measured[name], expected.get(theirs)))
     return BenchResult(figures, bars, not_shown)
 
 
-def _measure(request: BenchRequest, tables: Sequence[Path]) -> dict[str, float | None]:
-    with imported(request, "clustercockpit", tables) as client:
-        document = client.ask("waste", {"by": "job"})
-    seconds, jobs = document["gpu_seconds"], document["rows"]
-    if not isinstance(seconds, dict) or not isinstance(jobs, list):
-        raise TypeError("the answer `waste` does not keep its contract")
-    shares = [row["used_ratio"] for row in jobs if row["used_ratio"] is not None]
-    idle = seconds["held_idle"]
-    used_ratio = document["used_ratio"]
-    mean = ratio(sum(shares), len(shares))
-    return {
-        "gpu_jobs": float(len(jobs)),
-        "gpu_hours": seconds["allocated"] / SECONDS_PER_HOUR,
-        "time_weighted_used_percent": 100 * used_ratio if isinstance(used_ratio, float) else None,
-        "job_mean_used_percent": None if mean is None else 100 * mean,
-        "held_idle_gpu_hours": None if idle is None else idle / SECONDS_PER_HOUR,
-    }
-
-
-def _expected(path: Path) -> dict[str, object] | None:
-    if not path.exists():
-        return None
-    try:
-        jobs = json.loads(path.read_text(encoding="utf-8"))["jobs"]
-    except (OSError, ValueError, KeyError, TypeError) as cause:
-        raise BadInputError(str(path), "jobs", f"cannot be read as expected figures ({cause})") from cause
-    return dict(jobs)
+def _expected(folder: Path, source: Source, data_root: Path) -> Mapping[str, Any] | None:
+    """Find the expected figures of a part: in its folder, or above it within the source."""
+    while folder != data_root and data_root in folder.parents:
+        path = folder / "expected.json"
+        if path.exists():
+            try:
+                return source.told(json.loads(path.read_text(encoding="utf-8")))
+            except (OSError, ValueError, KeyError, TypeError) as cause:
+                raise BadInputError(str(path), "jobs", f"cannot be read as expected figures ({cause})") from cause
+        folder = folder.parent
+    return None
 
 
 def _met(part: str, name: str, value: float | None, wanted: object) -> Bar:
