@@ -38,6 +38,12 @@ HEARD_MAX: Final = 600
 """Rounds that may wait for a reader that is stuck; older ones are forgotten."""
 
 DONE_MAX: Final = 20_000
+PROFILES_MAX: Final = 10_000
+"""With so much waiting to be taken no profile is added: a profile comes again, a stretch of time does not."""
+
+OWNERS_MAX: Final = 10_000
+"""Owners that are remembered, of those that ended the newest: far more than end before their cells close."""
+
 USES_KEPT: Final = 64
 NOBODY_SECONDS: Final = 5
 """Cells without any traced process stay open this long: one that has just begun is found within it."""
@@ -83,7 +89,7 @@ class KernelsReader:
             if time.monotonic() - begin > self._round_seconds:
                 break
         for member in gone:
-            self._say_goodbye(member)
+            self._say_goodbye(member, offset_seconds)
         self._close(int(begin))
         for why in self._roster.refused.keys() - self._said:
             self._said.add(why)
@@ -98,6 +104,7 @@ class KernelsReader:
         for member in list(self._roster.members.values()):
             if member.owner is None and (owner := owner_of(member.who.pid)) is not None:
                 member.owner = self._owners[member.traced.key] = owner
+        self._forget_owners()
         rows: list[Row] = []
         records: list[ProcessSample | KernelProfile | LengthProfile] = []
         while self._done:
@@ -110,6 +117,13 @@ class KernelsReader:
             else:
                 records.append(one)
         return Settled(rows, records)
+
+    def _forget_owners(self) -> None:
+        if len(self._owners) > OWNERS_MAX:
+            alive = {member.traced.key for member in self._roster.members.values()}
+            gone = [key for key in self._owners if key not in alive]
+            for key in gone[: len(self._owners) - OWNERS_MAX]:
+                del self._owners[key]
 
     def uses(self, device_uuid: str, start_at: float, end_at: float) -> Mapping[int, float]:
         """Give the kernel seconds by process within a stretch that was just settled."""
@@ -175,7 +189,9 @@ class KernelsReader:
         self._tell_profile(member, devices, time.time())
 
     def _tell_profile(self, member: Member, devices: Mapping[str, str], now: float, *, last: bool = False) -> None:
-        if member.owner is None or not (last or now - member.profiled_at >= self._profile_seconds):
+        if member.owner is None or len(self._done) > PROFILES_MAX:
+            return
+        if not last and now - member.profiled_at < self._profile_seconds:
             return
         member.profiled_at = now
         try:
@@ -184,10 +200,12 @@ class KernelsReader:
         except Refused as refused:
             self._roster.refused[str(refused)] += 1
 
-    def _say_goodbye(self, member: Member) -> None:
+    def _say_goodbye(self, member: Member, offset_seconds: float) -> None:
         """Take what a process that has ended left behind."""
+        if member.who in self._roster.members:
+            self._look(member, offset_seconds)  # it may not have had its turn since it ended
         if member.who not in self._roster.members:
-            return  # given up meanwhile
+            return  # given up
         devices = {device.uuid.partition("-")[2]: device.uuid for device in self._driver.devices}
         self._tell_profile(member, devices, time.time(), last=True)
         self._book.end(member.traced.key, int(time.monotonic()))

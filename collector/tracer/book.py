@@ -142,6 +142,7 @@ class Book:
             del self._cells[number]
             self._told_until = number
             yield self._close(cell)
+            self._silent = {place: seconds for place, seconds in self._silent.items() if place[0] in cell.seconds}
             self._ended = {key: at for key, at in self._ended.items() if at >= end}
 
     def _cell(self, second: int, offset_seconds: float) -> _Cell | None:

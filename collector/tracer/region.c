@@ -1,5 +1,6 @@
 #include "region.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -12,6 +13,9 @@
 #ifndef MFD_CLOEXEC /* glibc before 2.27 */
 #define MFD_CLOEXEC 1u
 #define MFD_ALLOW_SEALING 2u
+#endif
+#ifndef MFD_NOEXEC_SEAL /* Linux before 6.3 */
+#define MFD_NOEXEC_SEAL 8u
 #endif
 #ifndef F_ADD_SEALS
 #define F_ADD_SEALS 1033
@@ -95,9 +99,18 @@ static void identify(struct tracer_header *header)
         (int64_t)clock_nanoseconds(CLOCK_REALTIME) - (int64_t)header->started_at_nanoseconds;
 }
 
+/* Never executable: newer kernels complain about memory that does not say so, and with vm.memfd_noexec=2 refuse it. */
+static int create_memory(void)
+{
+    int memory = (int)syscall(SYS_memfd_create, TRACER_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+    return memory >= 0 || errno != EINVAL
+               ? memory
+               : (int)syscall(SYS_memfd_create, TRACER_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+}
+
 struct tracer_region *region_create(void)
 {
-    int memory = (int)syscall(SYS_memfd_create, TRACER_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int memory = create_memory();
     if (memory < 0)
         return NULL;
     struct tracer_region *region = MAP_FAILED;
