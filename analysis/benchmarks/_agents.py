@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import Counter
@@ -47,12 +48,16 @@ def body(agent: str, sequence: int, rows: int = ROWS) -> bytes:
 
 
 class Agent(threading.Thread):
-    """One agent. What was acknowledged to it is in ``acknowledged``; refusals are counted by status."""
+    """One agent. What was acknowledged to it is in ``acknowledged``; refusals are counted by status.
+
+    ``recognised`` counts batches whose first answer was lost: sent again, the server said that it had them.
+    """
 
     def __init__(self, name: str, target: Target, rows: int = ROWS) -> None:
         """Prepare; it sends from ``start`` to ``stop``, so many rows a batch."""
         super().__init__(name=name, daemon=True)
         self.acknowledged: set[int] = set()
+        self.recognised = 0
         self.refused: Counter[int] = Counter()
         self.last = "nothing sent"
         self.rows = rows
@@ -85,7 +90,9 @@ class Agent(threading.Thread):
         if answer.status != OK:
             self.last = f"{answer.status} {answer.data[:200]!r}"
             self.refused[answer.status] += 1
-        return bool(answer.status == OK)
+            return False
+        self.recognised += bool(json.loads(answer.data)["duplicate"])
+        return True
 
 
 def acknowledged(agents: Sequence[Agent]) -> int:
@@ -119,8 +126,8 @@ class Compared:
     """Acknowledged, and not there."""
     torn_or_doubled: int
     """There, with fewer or more rows than the batch has."""
-    unheard: int
-    """There, though the answer never arrived: sent again it would have been recognised."""
+    recognised: int
+    """Acknowledged at the second try: they were there, and their first answer was lost."""
 
 
 def compare(store: Store, agents: Sequence[Agent]) -> Compared:
@@ -136,5 +143,5 @@ def compare(store: Store, agents: Sequence[Agent]) -> Compared:
         acknowledged=len(told),
         lost=len(told - set(found)),
         torn_or_doubled=sum(count != rows_each for count in found.values()),
-        unheard=len(set(found) - told),
+        recognised=sum(agent.recognised for agent in agents),
     )

@@ -176,7 +176,7 @@ def run(request: BenchRequest) -> BenchResult:
     figures = {
         "rounds": outcome.rounds,
         "batches_acknowledged": outcome.compared.acknowledged,
-        "batches_there_though_the_answer_was_lost": outcome.compared.unheard,
+        "batches_recognised_when_sent_again": outcome.compared.recognised,
         "generations_sealed_meanwhile": outcome.sealed_generations,
         "restart_seconds": _distribution(outcome.restart_seconds),
         "restart_cpu_seconds": _distribution(outcome.restart_cpu_seconds),

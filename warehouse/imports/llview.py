@@ -142,6 +142,8 @@ def _columns(path: Path, line: int, text: str) -> dict[str, int]:
     if missing:
         detail = f"expected the header of a table of GPUs with {', '.join(_NEEDED)}; found no {', '.join(missing)}"
         raise BadInputError(str(path), f"line {line}", detail)
+    if len(set(names)) < len(names):
+        raise BadInputError(str(path), f"line {line}", "a column comes twice in the header of the table")
     return {name: at for at, name in enumerate(names)}
 
 
