@@ -7,7 +7,8 @@ the group of the whole job or pod, and the numbers of groups below are in it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from collector.sources._host_node import Disks
 
 NANOSECONDS: Final = 1e9
+_NUMBERS: Final = re.compile(r"\d{1,9}:\d{1,9}")
+_Io = tuple[str, int, int]
 LIMIT_MAX: Final = 2**62
 """cgroup v1 says "no limit" by the largest page-aligned number that fits; no machine has half of that."""
 
@@ -107,13 +110,12 @@ class Group:
         folder = self._folders.get(controller)
         return "" if folder is None else read_text(folder / name) or ""
 
-    def _traffic(self, look: Look, lines: Iterator[tuple[str, int, int]] | None) -> None:
+    def _traffic(self, look: Look, lines: list[_Io] | None) -> None:
         """Add up what went to physical disks: a device that lies over others counts their bytes again."""
         if lines is None:
             return
-        all_lines = list(lines)
-        physical = [line for line in all_lines if self._disks.is_physical(line[0])]
-        if physical or not any(read or written for _, read, written in all_lines):
+        physical = [line for line in lines if self._disks.is_physical(line[0])]
+        if physical or not any(read or written for _, read, written in lines):
             look.totals["disk_read_bytes"] = float(sum(read for _, read, _ in physical))
             look.totals["disk_written_bytes"] = float(sum(written for _, _, written in physical))
 
@@ -139,26 +141,29 @@ def _memory(look: Look, anonymous: int | None, cached: int | None, shared: int |
     look.gauges["page_cache_bytes"] = float(cached - shared)
 
 
-def _io_v2(text: str | None) -> Iterator[tuple[str, int, int]] | None:
-    """Give device, bytes read and written of each line ``8:0 rbytes=1 wbytes=2 …``; None without the file."""
-    return None if text is None else _io_lines(text)
+def _io_v2(text: str | None) -> list[_Io] | None:
+    """Give device, bytes read and written of lines ``8:0 rbytes=1 wbytes=2 …``; None where one of them is none.
 
-
-def _io_lines(text: str) -> Iterator[tuple[str, int, int]]:
-    for line in text.splitlines():
+    A file without lines is a group that did nothing yet, a line without these words a device that it did not use.
+    """
+    found: list[_Io] = []
+    for line in [] if text is None else text.splitlines():
         device, _, rest = line.partition(" ")
         words = dict(word.partition("=")[::2] for word in rest.split())
-        read, written = whole(words.get("rbytes", "")), whole(words.get("wbytes", ""))
-        if read is not None and written is not None:
-            yield device, read, written
+        read, written = whole(words.get("rbytes", "0")), whole(words.get("wbytes", "0"))
+        if read is None or written is None or not _NUMBERS.fullmatch(device):
+            return None
+        found.append((device, read, written))
+    return None if text is None else found
 
 
-def _io_v1(text: str) -> Iterator[tuple[str, int, int]]:
+def _io_v1(text: str) -> list[_Io]:
     """Give device, bytes read and written of lines ``8:0 Read 1`` and ``8:0 Write 2``."""
     found: dict[str, dict[str, int]] = {}
     for line in text.splitlines():
         words = line.split()
         if len(words) == 3 and (number := whole(words[2])) is not None:  # noqa: PLR2004 - device, kind, bytes
             found.setdefault(words[0], {})[words[1]] = number
-    for device, kinds in found.items():
-        yield device, kinds.get("Read", 0), kinds.get("Write", 0)
+    return [
+        (device, kinds["Read"], kinds["Write"]) for device, kinds in found.items() if {"Read", "Write"} <= kinds.keys()
+    ]
