@@ -192,6 +192,10 @@ def _ship_families(shipper: Shipper) -> Iterator[Metric]:
     yield counter(
         "trueload_agent_resent_batches_total", "Batches that the server had lost.", value=shipper.lost_by_server_total
     )
+    if shipper.clock is not None:
+        for bound, value in (("low", shipper.clock.low), ("high", shipper.clock.high)):
+            text = f"By how much this node's clock is ahead of the server's: the {bound} end of what is known."
+            yield GaugeMetricFamily(f"trueload_agent_clock_ahead_{bound}_seconds", text, value=value)
     if shipper.last_success_at is not None:
         yield GaugeMetricFamily(
             "trueload_agent_last_shipped_timestamp_seconds", "When it last took one.", value=shipper.last_success_at

@@ -19,10 +19,11 @@ import urllib3
 
 from collector.files import replace_file
 from warehouse.contract import exchange
+from warehouse.contract.clocks import AHEAD_AT_MOST_HEADER, SENT_AT_HEADER, Offset, offset_between
 from warehouse.contract.errors import BadInputError, BadUseError, RefusedError, UnreachableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 LOG = logging.getLogger("trueload.ship")
 BATCHES_PATH: Final = "/v1/batches"
@@ -150,6 +151,8 @@ class Poster:
         self._pool = open_pool(endpoint, connections)
         self._enrolment = threading.Lock()
         self._token_in_memory: str | None = None
+        self.clock: Offset | None = None
+        """How far our clock is ahead of the server's, as the last batch told; None before the first, or untold."""
 
     def post(self, body: bytes) -> exchange.Acknowledgement:
         """Post one batch.
@@ -160,10 +163,16 @@ class Poster:
             BatchRefusedError: the batch itself is not accepted (400, 413, 422).
 
         """
-        answer = exchange.acknowledgement(self._ask(BATCHES_PATH, body))
+        said = {} if self.clock is None else {AHEAD_AT_MOST_HEADER: repr(self.clock.high)}
+        sent_at = time.time()
+        answer = exchange.acknowledgement(self._ask(BATCHES_PATH, body, {**said, SENT_AT_HEADER: repr(sent_at)}))
+        heard_at = time.time()
         if answer is None:
             text = f"{self._url(BATCHES_PATH)}: answered 200 without an acknowledgement; is this a trueload server?"
             raise UnreachableError(text)
+        self.clock = None
+        if answer.taken_at is not None and answer.answered_at is not None:
+            self.clock = offset_between(sent_at, heard_at, answer.taken_at, answer.answered_at)
         return answer
 
     def compare(self, agent: str, holdings: Sequence[exchange.Holdings]) -> tuple[str, list[exchange.Position]]:
@@ -211,9 +220,11 @@ class Poster:
     def _url(self, path: str) -> str:
         return self.endpoint.url.rstrip("/") + path
 
-    def _ask(self, path: str, body: bytes | None, *, gzipped: bool = True) -> object:
-        token = self._token()
-        status, document, text, wait_seconds = self._request(path, body, token, gzipped=gzipped and body is not None)
+    def _ask(
+        self, path: str, body: bytes | None, more: Mapping[str, str] | None = None, *, gzipped: bool = True
+    ) -> object:
+        token, gzipped = self._token(), gzipped and body is not None
+        status, document, text, wait_seconds = self._request(path, body, token, more, gzipped=gzipped)
         if status == OK:
             return document
         enrols = self.endpoint.join_token_file is not None
@@ -233,11 +244,12 @@ class Poster:
         raise UnreachableError(text)
 
     def _request(
-        self, path: str, body: bytes | None, token: str, *, gzipped: bool
+        self, path: str, body: bytes | None, token: str, more: Mapping[str, str] | None = None, *, gzipped: bool
     ) -> tuple[int, object, str, float | None]:
         """Post, or get where there is no body; gives status, JSON document, what to say, and the wait asked for."""
         url = self._url(path)
         headers = {"Content-Type": CONTENT_TYPE if gzipped else "application/json", "Authorization": f"Bearer {token}"}
+        headers |= more or {}
         if gzipped:
             headers["Content-Encoding"] = "gzip"
         try:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from collector.spool import Spool, SpooledBatch
+    from warehouse.contract.clocks import Offset
     from warehouse.contract.exchange import Acknowledgement, DetailAsk, Series
 
 LOG = logging.getLogger("trueload.ship")
@@ -97,6 +98,11 @@ class Shipper:
         self._stop = threading.Event()
         self._work = threading.Event()
         self._thread = threading.Thread(target=self._run, name="shipper", daemon=True)
+
+    @property
+    def clock(self) -> Offset | None:
+        """Give how far our clock is ahead of the server's, as the last batch told."""
+        return self._poster.clock
 
     def start(self) -> None:
         """Begin to ship."""

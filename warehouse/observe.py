@@ -1,15 +1,13 @@
 """What the server tells Prometheus about itself. Labels are few and fixed: no node, job or person is one.
 
-How far the clocks of senders are off is told as extremes over all senders. A batch says when it was put together; one
-that arrives before that comes from a clock that runs ahead, by at least so much. A clock that is behind looks like
-delay, and is in ``trueload_server_delay_seconds``.
+How far the clocks of senders are off is told as extremes over all senders, as far as it is certain: an exchange that
+took long bounds an offset loosely (``warehouse.clocks``).
 """
 
 from __future__ import annotations
 
+import math
 import shutil
-import threading
-from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -24,12 +22,10 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
     from warehouse.batches import Acceptance
+    from warehouse.clocks import Clocks
     from warehouse.committer import Committer
     from warehouse.contract.wire import Batch
     from warehouse.store import Store
-
-MOST_SENDERS = 20_000
-"""Senders that are remembered, the latest; a sender costs about 200 bytes."""
 
 OUTCOMES = ("new", "duplicate", "refused", "turned_away")
 COMMIT_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -40,11 +36,9 @@ ANSWER_SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 100.0
 class Observations:
     """What one server has seen since it started. Safe to use from several threads."""
 
-    def __init__(self, store: Store, committer: Committer) -> None:
-        """Begin to count."""
+    def __init__(self, store: Store, committer: Committer, clocks: Clocks) -> None:
+        """Begin to count; ``clocks`` are told of at each scrape."""
         self._registry = CollectorRegistry()
-        self._lock = threading.Lock()
-        self._ahead: OrderedDict[str, float] = OrderedDict()
         self._batches = Counter(
             "trueload_server_batches", "Batches by what became of them.", ["outcome"], registry=self._registry
         )
@@ -73,7 +67,7 @@ class Observations:
             registry=self._registry,
         )
         committer.on_commit = commits.observe
-        self._state = _State(store, committer, self._ahead, self._lock)
+        self._state = _State(store, committer, clocks)
         self._registry.register(self._state)
 
     def batch(self, outcome: str) -> None:
@@ -87,11 +81,6 @@ class Observations:
         self._rejected.inc(result.rejected_values)
         if not result.duplicate:
             self._delay.observe(max(0.0, now - batch.sent_at))
-        with self._lock:
-            self._ahead[batch.agent] = batch.sent_at - now
-            self._ahead.move_to_end(batch.agent)
-            while len(self._ahead) > MOST_SENDERS:
-                self._ahead.popitem(last=False)
 
     def answered(self, seconds: float) -> None:
         """Count an answer."""
@@ -105,13 +94,10 @@ class Observations:
 class _State:
     """What is read off at the moment of a scrape."""
 
-    def __init__(
-        self, store: Store, committer: Committer, ahead: OrderedDict[str, float], lock: threading.Lock
-    ) -> None:
+    def __init__(self, store: Store, committer: Committer, clocks: Clocks) -> None:
         self._store = store
         self._committer = committer
-        self._ahead = ahead
-        self._lock = lock
+        self._clocks = clocks
 
     def describe(self) -> list[Metric]:
         """Give nothing: the names are fixed, and none is registered twice."""
@@ -120,8 +106,6 @@ class _State:
     def collect(self) -> Iterator[Metric]:
         """Give the gauges."""
         data = self._store.data
-        with self._lock:
-            ahead = list(self._ahead.values())
         yield _gauge("waiting_rows", "Rows taken but not yet written.", self._committer.waiting_rows)
         yield _gauge("free_space_bytes", "Free space where the data lie.", shutil.disk_usage(data).free)
         hot = sum(file.stat().st_size for file in data.glob("hot.duckdb*") if file.is_file())
@@ -132,12 +116,26 @@ class _State:
             days = []
         yield _gauge("lake_bytes", "Size of the sealed days that are valid.", sum(day.file_bytes for day in days))
         yield _gauge("sealed_parts", "Sealed days in the lake, each table counted.", len(days))
-        yield _gauge("senders", "Senders heard since the start, the latest at most 20,000.", len(ahead))
-        if ahead:
+        readings = list(self._clocks.all().values())
+        yield _gauge("senders", "Senders heard since the start, the latest at most 20,000.", len(readings))
+        if not readings:
+            return
+        yield _gauge(
+            "clocks_off",
+            "Senders whose clock is certainly off by more than the setting cluster.clock_off_seconds.",
+            sum(self._clocks.is_off(reading) for reading in readings),
+        )
+        yield _gauge(
+            "clock_ahead_max_seconds",
+            "The most by which a sender's clock is certainly ahead; negative: none is.",
+            max(reading.offset.low for reading in readings),
+        )
+        bounded = [-reading.offset.high for reading in readings if math.isfinite(reading.offset.high)]
+        if bounded:
             yield _gauge(
-                "clock_ahead_max_seconds",
-                "The furthest that a sender's clock was ahead at its last batch; negative: none was.",
-                max(ahead),
+                "clock_behind_max_seconds",
+                "The most by which a sender's clock is certainly behind; negative: none is.",
+                max(bounded),
             )
 
 

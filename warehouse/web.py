@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from warehouse.agent_desk import AgentDesk
     from warehouse.client import Answer
+    from warehouse.clocks import Clocks
     from warehouse.committer import Committer
     from warehouse.contract.settings import Settings
     from warehouse.credentials import Credentials
@@ -77,6 +78,7 @@ class Site:
     credentials: Credentials
     observations: Observations
     desk: AgentDesk
+    clocks: Clocks
 
 
 _REFUSALS = {

@@ -5,9 +5,10 @@ from __future__ import annotations
 import streamlit as st
 
 from dashboards import charts, frame, table
-from dashboards.document import Row, rows, text
+from dashboards.document import Row, number, rows, text
 from dashboards.page import Page, PageContext
 from dashboards.units import clock
+from warehouse.contract.errors import TrueloadError
 
 
 def draw(context: PageContext) -> None:
@@ -19,9 +20,30 @@ def draw(context: PageContext) -> None:
     frame.basis(fleet)
     frame.account_metrics(fleet, capacity=True)
     st.caption(f"Newest data: {clock(text(fleet, 'as_of'))}")
+    _clocks(context)
     _over_time(fleet)
     _tables(fleet)
     _events(rows(fleet, "events"))
+
+
+def _clocks(context: PageContext) -> None:
+    """Tell nodes whose clock is off, where the server has heard any since its start."""
+    try:
+        told = context.answer("clocks")
+    except TrueloadError:
+        return  # no server with agents stands behind these pages
+    off = [row for row in rows(told, "senders") if row.get("is_off")]
+    if not off:
+        return
+    limit = number(told, "limit_seconds") or 0.0
+    st.warning(f"The clocks of {len(off)} nodes are off by more than {limit:g} s: their rows bear wrong times.")
+    columns = [
+        table.words("Node", "or another sender", "sender"),
+        table.figures("Ahead at least (s)", "of the server's clock; negative: behind", "ahead_low_seconds", "seconds"),
+        table.figures("Ahead at most (s)", "bounded by the round trip", "ahead_high_seconds", "seconds"),
+        table.words("Measured", "UTC, with the node's last batch", "measured_at", "time"),
+    ]
+    table.show(off, columns, "fleet_clocks")
 
 
 def _over_time(fleet: Row) -> None:

@@ -274,7 +274,7 @@ def test_an_address_that_cannot_be_had_is_named(listen: str) -> None:
 
 def test_what_a_shipper_did_is_told(subject: metrics.Subject) -> None:
     shipper: Any = SimpleNamespace(
-        shipped_total=3, refused_total=1, failed_total=2, lost_by_server_total=0, last_success_at=None
+        shipped_total=3, refused_total=1, failed_total=2, lost_by_server_total=0, last_success_at=None, clock=None
     )
     found = samples(metrics.agent_families(replace(subject, shipper=shipper)))
     assert found["trueload_agent_shipped_batches_total"] == {"": 3.0}

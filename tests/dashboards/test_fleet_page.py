@@ -25,6 +25,25 @@ def test_there_is_a_table_by_model_by_node_and_of_events(show: Any) -> None:
     assert list(tables[2]["Detail"]) == ["Xid 79"]
 
 
+RIGHT = {"sender": "n1", "is_off": False, "ahead_low_seconds": -0.01, "ahead_high_seconds": 0.02}
+
+
+def test_clocks_that_are_right_are_not_told(show: Any, documents: dict[str, Any]) -> None:
+    documents["clocks"] = {"limit_seconds": 2.0, "off": 0, "senders": [RIGHT]}
+    page = show("fleet")
+    assert not page.warning
+    assert len(page.dataframe) == 3
+
+
+def test_clocks_that_are_off_are_told(show: Any, documents: dict[str, Any]) -> None:
+    wrong = {"sender": "n2", "is_off": True, "ahead_low_seconds": 29.9, "ahead_high_seconds": None}
+    documents["clocks"] = {"limit_seconds": 2.0, "off": 1, "senders": [wrong, RIGHT]}
+    page = show("fleet")
+    assert page.warning[0].value.startswith("The clocks of 1 nodes are off by more than 2 s")
+    assert list(page.dataframe[0].value["Node"]) == ["n2"]
+    assert list(page.dataframe[0].value["Ahead at least (s)"]) == [29.9]
+
+
 @pytest.mark.parametrize("key", ["series", "by_model", "by_node", "events"])
 def test_the_page_stands_without_a_part_of_the_document(show: Any, documents: dict[str, Any], key: str) -> None:
     del documents["fleet"][key]

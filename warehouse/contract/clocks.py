@@ -8,7 +8,9 @@ section 8), whose width is the round trip. Nothing is assumed of how the round t
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Final
 
 from warehouse.contract.settings import Setting
 
@@ -21,6 +23,13 @@ CLOCK_OFF_SECONDS = Setting(
     0.05,
     3600.0,
 )
+
+
+SENT_AT_HEADER: Final = "trueload-sent-at"
+"""When a request leaves, by the sender's clock: seconds since the epoch. Spooled batches are made long before."""
+
+AHEAD_AT_MOST_HEADER: Final = "trueload-ahead-at-most"
+"""By how many seconds the sender's clock can be ahead of the server's, at most, as its last exchange told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +49,9 @@ class Offset:
         return self.low > seconds or self.high < -seconds
 
     def __str__(self) -> str:
-        """Say it in words."""
+        """Say it in words; what is bounded from one side alone is said as a bound."""
+        if math.isinf(self.high):
+            return f"at least {self.low:.1f} s ahead" if self.low >= 0 else f"at most {-self.low:.1f} s behind"
         way = "ahead" if self.likely >= 0 else "behind"
         return f"{abs(self.likely):.1f} s {way} (give or take {(self.high - self.low) / 2:.1f} s)"
 

@@ -6,6 +6,7 @@ batches is a few numbers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -34,13 +35,15 @@ class Acknowledgement:
 
     ``server_run`` changes when the server is started anew: then it may have lost what it had acknowledged.
     ``backed_up_until``: its last backup holds everything of this stream up to this number; None where it has no backup
-    or does not say.
+    or does not say. ``taken_at`` and ``answered_at``: its clock when the batch came and when the answer left.
     """
 
     duplicate: bool = False
     server_run: str | None = None
     backed_up_until: int | None = None
     asks: tuple[DetailAsk, ...] = ()
+    taken_at: float | None = None
+    answered_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,8 @@ def acknowledgement(document: object) -> Acknowledgement | None:
             for ask in (asks if isinstance(asks, list) else [])
             if isinstance(ask, dict) and {"ask_id", "device_uuid"} <= ask.keys()
         ),
+        taken_at=_told_at(document.get("taken_at")),
+        answered_at=_told_at(document.get("answered_at")),
     )
 
 
@@ -211,6 +216,10 @@ def _runs(raw: object, name: str) -> tuple[Run, ...]:
         if not isinstance(run, list) or len(run) != 3 or not all(map(_is_whole, run)):  # noqa: PLR2004 - first, last, part
             raise BadInputError("held", name, "expected [first, last, part], whole numbers from 0 on")
     return tuple((first, last, part) for first, last, part in raw)
+
+
+def _told_at(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and _is_number(value) and math.isfinite(value) else None
 
 
 def _instant(value: object) -> float:

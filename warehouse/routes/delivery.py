@@ -32,7 +32,8 @@ class Acknowledgement:
     """The batch is durable; ``duplicate`` says that it was so before. Values that cannot be true were left out.
 
     ``server_run`` changes with each start of the server; ``backed_up_until`` is the last number of this stream that its
-    last backup holds; ``asks`` name devices whose last hour somebody would like to see.
+    last backup holds; ``asks`` name devices whose last hour somebody would like to see. ``taken_at`` and
+    ``answered_at`` are the server's clock when the request came and when this answer left.
     """
 
     acknowledged: bool
@@ -42,6 +43,8 @@ class Acknowledgement:
     server_run: str
     backed_up_until: int | None
     asks: list[dict[str, object]]
+    taken_at: float
+    answered_at: float
 
 
 def add(app: FastAPI, site: web.Site) -> None:
@@ -55,6 +58,7 @@ def add(app: FastAPI, site: web.Site) -> None:
         openapi_extra=web.body_of(BODY, "application/gzip", web.ARROW),
     )
     async def take_batch(request: Request, identity: Identity = Depends(as_agent)) -> Response:  # noqa: FAST002 - a local name
+        taken_at = time.time()
         body = await web.read_body(request)
         is_arrow = request.headers.get("content-type", "").startswith(web.ARROW)
         try:
@@ -70,6 +74,7 @@ def add(app: FastAPI, site: web.Site) -> None:
         except Exception:
             site.observations.batch("refused")
             raise
+        site.clocks.note(checked.agent, request.headers, batch.sent_at, taken_at)
         site.observations.taken(batch, result, time.time())
         return web.json_answer(
             {
@@ -78,6 +83,8 @@ def add(app: FastAPI, site: web.Site) -> None:
                 "rows": result.rows,
                 "rejected_values": result.rejected_values,
                 **site.desk.acknowledgement(checked.agent, checked.boot_id),
+                "taken_at": taken_at,
+                "answered_at": time.time(),
             }
         )
 
