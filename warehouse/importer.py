@@ -156,4 +156,4 @@ class Importer:
     example: str
     read: Callable[[Path, ImportOptions], Iterator[Imported | ImportedTables | Rejected]]
     read_url: Callable[[str, ImportOptions], Iterator[Imported | ImportedTables | Rejected]] | None = None
-    gives: str = ""
+    gives: str = "nothing"

@@ -282,3 +282,10 @@ def _apply(example: bytes, edits: list[tuple[int, int, bytes]]) -> bytes:
     for at, taken_out, put_in in edits:
         example = example[:at] + put_in + example[at + taken_out :]
     return example
+
+
+@pytest.mark.parametrize("name", importers())
+def test_each_format_has_a_section_and_says_what_it_can_tell(repository: Path, name: str) -> None:
+    text = (repository / "docs" / "import.md").read_text(encoding="utf-8")
+    assert f"\n## {name.replace('_', '-')}:" in text or f"\n## {name}:" in text
+    assert f"| `{name}` | {importers()[name].gives} |" in text

@@ -198,4 +198,5 @@ IMPORTER = Importer(
     description="Reads the job table of ClusterCockpit as CSV, with the means of its metrics.",
     example=EXAMPLE,
     read=read,
+    gives="driver utilization and memory as means over whole jobs, with job, user and project",
 )

@@ -233,4 +233,5 @@ IMPORTER = Importer(
     description="Reads jobs from a CSV file with documented columns, which any site can write.",
     example=TEMPLATE,
     read=read,
+    gives="whatever rung the site writes, as means over whole jobs",
 )

@@ -131,4 +131,5 @@ IMPORTER = Importer(
     description="Reads timelines of the PyTorch profiler: kernels by launch configuration, and how busy devices were.",
     example=EXAMPLE,
     read=read,
+    gives="GPU-bound time and kernels of one profile, with its job where the profile names it",
 )

@@ -148,4 +148,5 @@ IMPORTER = Importer(
     description="Reads Slurm's accounting as `sacct -P` prints it, with steps, arrays and requeued jobs.",
     example=EXAMPLE,
     read=read,
+    gives="nothing of how busy by itself; jobs, attempts and counts of GPUs; means and peaks where jobstats left them",
 )
