@@ -7,6 +7,8 @@ sender gets its answer only after the commit.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import queue
 import shutil
@@ -21,7 +23,7 @@ from warehouse.contract.errors import OverloadedError
 from warehouse.settings import COMMIT_WINDOW_SECONDS, FREE_SPACE_FLOOR_BYTES, MAX_WAITING_ROWS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from warehouse.batches import Acceptance, Checked
@@ -36,8 +38,11 @@ SPACE_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
+    """A batch, and who waits for what becomes of it: a thread, or a task of an event loop."""
+
     batch: Checked
-    answer: Future[Acceptance]
+    answer: Future[Acceptance] | asyncio.Future[Acceptance]
+    loop: asyncio.AbstractEventLoop | None = None
 
 
 class Committer:
@@ -53,6 +58,7 @@ class Committer:
         self._waiting: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
         self._waiting_rows = 0
         self._counting = threading.Lock()
+        self._leaving = threading.Event()
         self._free_bytes, self._look_again_at = 0, 0.0
         self._thread = threading.Thread(target=self._run, name="committer")
         self.on_commit: Callable[[float], object] = float
@@ -65,6 +71,7 @@ class Committer:
 
     def __exit__(self, *_error: object) -> None:
         """Write what waits, then end the thread."""
+        self._leaving.set()
         self._waiting.put(None)
         self._thread.join()
 
@@ -75,14 +82,31 @@ class Committer:
             OverloadedError: more rows wait than the setting allows, or the disk is nearly full; send again later.
 
         """
-        self.require_space()
-        with self._counting:
-            if self._waiting_rows + batch.rows > self._max_rows and self._waiting_rows:
-                raise OverloadedError(f"{self._waiting_rows} rows wait to be written; send again later")
-            self._waiting_rows += batch.rows
         answer: Future[Acceptance] = Future()
-        self._waiting.put(_Waiting(batch, answer))
+        self._take(_Waiting(batch, answer))
         return answer
+
+    async def write(self, batch: Checked) -> Acceptance:
+        """Queue a batch from a task of an event loop and wait until it is committed.
+
+        Raises:
+            OverloadedError: as ``submit``.
+            StoreError: the store refused; nothing of the batch is kept.
+
+        """
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Acceptance] = loop.create_future()
+        self._take(_Waiting(batch, answer, loop))
+        return await answer
+
+    def _take(self, waiting: _Waiting) -> None:
+        self.require_space()
+        rows = waiting.batch.rows
+        with self._counting:
+            if self._waiting_rows + rows > self._max_rows and self._waiting_rows:
+                raise OverloadedError(f"{self._waiting_rows} rows wait to be written; send again later")
+            self._waiting_rows += rows
+        self._waiting.put(waiting)
 
     def require_space(self) -> None:
         """Refuse new data where the disk is nearly full.
@@ -117,28 +141,51 @@ class Committer:
     def _gather(self) -> tuple[list[_Waiting], bool]:
         """Wait for a first batch, then take what arrives within the window; says whether it was the last group."""
         item = self._waiting.get()
+        # Asleep until then: woken by each batch, it would take the interpreter's lock from the thread that reads them.
+        self._leaving.wait(self._window_seconds)
         group: list[_Waiting] = []
-        closes_at = time.monotonic() + self._window_seconds
         while item is not None:
             group.append(item)
             try:
-                item = self._waiting.get(timeout=max(0.0, closes_at - time.monotonic()))
+                item = self._waiting.get_nowait()
             except queue.Empty:
                 return group, False
         return group, True
 
     def _write(self, group: list[_Waiting]) -> None:
         began = time.monotonic()
+        results: Sequence[Acceptance | Exception]
         try:
             results = batches.commit(self._store, [waiting.batch for waiting in group])
         except Exception as error:  # whatever broke, every sender must get an answer, and the thread go on
             LOG.exception("%d batches could not be written; their senders keep them", len(group))
-            for waiting in group:
-                waiting.answer.set_exception(error)
+            results = [error] * len(group)
         else:
             self.on_commit(time.monotonic() - began)
-            for waiting, result in zip(group, results, strict=True):
-                waiting.answer.set_result(result)
         finally:
             with self._counting:
                 self._waiting_rows -= sum(waiting.batch.rows for waiting in group)
+        _answer(list(zip(group, results, strict=True)))
+
+
+def _answer(given: Sequence[tuple[_Waiting, Acceptance | Exception]]) -> None:
+    """Answer everybody, a loop's waiters all at once: to wake a loop costs a system call and a wait for its thread."""
+    for loop in {waiting.loop for waiting, _ in given}:
+        answers = [(waiting.answer, result) for waiting, result in given if waiting.loop is loop]
+        if loop is None:
+            _settle(answers)
+        else:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(_settle, answers)
+
+
+def _settle(
+    answers: Sequence[tuple[Future[Acceptance] | asyncio.Future[Acceptance], Acceptance | Exception]],
+) -> None:
+    for answer, result in answers:
+        if answer.done():  # the sender went away meanwhile
+            continue
+        if isinstance(result, Exception):
+            answer.set_exception(result)
+        else:
+            answer.set_result(result)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import signal
@@ -17,8 +16,6 @@ from fastapi.openapi.utils import get_openapi
 
 from warehouse import access, tls
 from warehouse.agent_desk import AgentDesk
-from warehouse.clocks import Clocks
-from warehouse.contract.clocks import CLOCK_OFF_SECONDS
 from warehouse.contract.errors import StoreError
 from warehouse.credentials import Credentials
 from warehouse.door import Door
@@ -55,11 +52,8 @@ def create_app(
     credentials = Credentials(store)
     door = Door(tokens, credentials, shared_agent_token=settings[SHARED_AGENT_TOKEN])
     desk = AgentDesk(store)
-    clocks = Clocks(settings[CLOCK_OFF_SECONDS])
-    answers = {**answers, "detail": desk.answer, "clocks": clocks.answer}
-    site = Site(
-        store, committer, answers, settings, door, credentials, Observations(store, committer, clocks), desk, clocks
-    )
+    answers = {**answers, "detail": desk.answer}
+    site = Site(store, committer, answers, settings, door, credentials, Observations(store, committer), desk)
     explain_errors(app)
     for routes in ROUTES:
         routes.add(app, site)
@@ -124,7 +118,7 @@ def serve(store: Store, app: FastAPI, where: Listening, token: str) -> None:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         with Pulse(store, lambda: setattr(server, "should_exit", True)) as pulse:
             try:
-                asyncio.run(server.serve(sockets=[listener]))
+                server.run(sockets=[listener])
             except KeyboardInterrupt:
                 # uvicorn has ended its requests by then; the interrupt itself is how the person says "enough".
                 LOG.info("stopped")
