@@ -16,6 +16,8 @@ from fastapi.openapi.utils import get_openapi
 
 from warehouse import access, tls
 from warehouse.agent_desk import AgentDesk
+from warehouse.clocks import Clocks
+from warehouse.contract.clocks import CLOCK_OFF_SECONDS
 from warehouse.contract.errors import StoreError
 from warehouse.credentials import Credentials
 from warehouse.door import Door
@@ -52,8 +54,11 @@ def create_app(
     credentials = Credentials(store)
     door = Door(tokens, credentials, shared_agent_token=settings[SHARED_AGENT_TOKEN])
     desk = AgentDesk(store)
-    answers = {**answers, "detail": desk.answer}
-    site = Site(store, committer, answers, settings, door, credentials, Observations(store, committer), desk)
+    clocks = Clocks(settings[CLOCK_OFF_SECONDS])
+    answers = {**answers, "detail": desk.answer, "clocks": clocks.answer}
+    site = Site(
+        store, committer, answers, settings, door, credentials, Observations(store, committer, clocks), desk, clocks
+    )
     explain_errors(app)
     for routes in ROUTES:
         routes.add(app, site)

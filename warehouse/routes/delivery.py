@@ -34,7 +34,8 @@ class Acknowledgement:
     """The batch is durable; ``duplicate`` says that it was so before. Values that cannot be true were left out.
 
     ``server_run`` changes with each start of the server; ``backed_up_until`` is the last number of this stream that its
-    last backup holds; ``asks`` name devices whose last hour somebody would like to see.
+    last backup holds; ``asks`` name devices whose last hour somebody would like to see. ``taken_at`` and
+    ``answered_at`` are the server's clock when the request came and when this answer left.
     """
 
     acknowledged: bool
@@ -44,6 +45,8 @@ class Acknowledgement:
     server_run: str
     backed_up_until: int | None
     asks: list[dict[str, object]]
+    taken_at: float
+    answered_at: float
 
 
 class _Plain(APIRoute):
@@ -62,7 +65,7 @@ def add(app: FastAPI, site: web.Site) -> None:
     as_agent = site.door.for_roles(Role.AGENT, Role.OPERATOR)
 
     async def take_batch(request: Request) -> Response:
-        identity = await as_agent(request)
+        identity, taken_at = await as_agent(request), time.time()
         body = await web.read_body(request)
         is_arrow = request.headers.get("content-type", "").startswith(web.ARROW)
         try:
@@ -78,6 +81,7 @@ def add(app: FastAPI, site: web.Site) -> None:
         except Exception:
             site.observations.batch("refused")
             raise
+        site.clocks.note(checked.agent, request.headers, batch.sent_at, taken_at)
         site.observations.taken(batch, result, time.time())
         return web.json_answer(
             {
@@ -86,6 +90,8 @@ def add(app: FastAPI, site: web.Site) -> None:
                 "rows": result.rows,
                 "rejected_values": result.rejected_values,
                 **site.desk.acknowledgement(checked.agent, checked.boot_id),
+                "taken_at": taken_at,
+                "answered_at": time.time(),
             }
         )
 
