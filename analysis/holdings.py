@@ -1,24 +1,38 @@
 """Who held which GPU, when, and how much of it: allocations with the words of their job.
 
-On one device the shares that are held at any instant never exceed 1: where allocations overlap and say nothing of
-shares, they are split in proportion, so that attributed time never exceeds wall time.
+On one device the shares that are held at any instant never exceed 1: where allocations claim more, they are split by
+what samples tell of each one's use, else in proportion, so that attributed time never exceeds wall time.
 """
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import ibis
 import numpy as np
 
-from analysis.frames import Bools, Columns, Floats, Ints, Tables, add_by, codes, fetch, none_if_nan, seconds, timestamp
+from analysis.frames import (
+    Bools,
+    Columns,
+    Floats,
+    Ints,
+    Tables,
+    add_by,
+    codes,
+    fetch,
+    none_if_nan,
+    not_rolled,
+    seconds,
+    timestamp,
+)
+from analysis.sharing import gather_shares, split
 from warehouse.contract.model import FAILED_STATES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from analysis.sharing import Told
     from warehouse.contract.model import Window
 
 JOB_WORDS = (
@@ -109,9 +123,8 @@ def known_span(tables: Tables) -> Span | None:
 
     A sample speaks until its cadence is over. None: the store is empty.
     """
-    samples = tables.device_sample.group_by("cadence_seconds").aggregate(
-        first=tables.device_sample.sampled_at.min(), last=tables.device_sample.sampled_at.max()
-    )
+    fresh = not_rolled(tables)
+    samples = fresh.group_by("cadence_seconds").aggregate(first=fresh.sampled_at.min(), last=fresh.sampled_at.max())
     instants = (
         (tables.attempt, ("start_at", "end_at")),
         (tables.allocation, ("start_at", "end_at")),
@@ -119,6 +132,9 @@ def known_span(tables: Tables) -> Span | None:
         (tables.event, ("happened_at",)),
     )
     spans = [samples.select(samples.first, last=seconds(samples["last"]) + samples.cadence_seconds)]
+    if tables.rolled:
+        known = tables.rollup_1h
+        spans.append(known.aggregate(first=known.start_at.min(), last=seconds(known.end_at.max())))
     for table, names in instants:
         ends = [table[name].max() for name in names]
         latest = ibis.greatest(*ends) if len(ends) > 1 else ends[0]  # Spark knows no greatest of one
@@ -140,7 +156,11 @@ def holdings(tables: Tables, window: Window, last_at: float) -> Holdings:
     device, names = codes(words.values("device_uuid"))
     unnamed = names.index(None) if None in names else -1
     weight = _less_what_is_named(attempt, weight, end - start, device != unnamed)
-    row, start, end, weight = _settle(device, start, end, weight, unnamed)
+    order = np.lexsort((start, device))
+    crowded = sorted(_crowded(device[order], start[order], end[order], weight[order]) - {unnamed})
+    shares = gather_shares(tables, [names[at] for at in crowded], window)
+    held = _Held(device, attempt, start, end, weight)
+    row, start, end, weight = _settle(held, crowded, lambda at, owner: shares.of(names[at], keys[owner]))
     # A holding without an attempt is somebody's whom this viewer may not see: it takes its share, and no more is told.
     own = np.array([key is not None for key in keys], dtype=np.bool_)[attempt[row]]
     row, start, end, weight = row[own], start[own], end[own], weight[own]
@@ -201,24 +221,35 @@ def _less_what_is_named(attempt: Ints, weight: Floats, length: Floats, named: Bo
     return np.where(named, weight, weight * np.maximum(left, 0.0)[attempt])
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """Allocations as arrays; ``device`` and ``attempt`` are numbers of names."""
+
+    device: Ints
+    attempt: Ints
+    start: Floats
+    end: Floats
+    weight: Floats
+
+
 def _settle(
-    device: Ints, start: Floats, end: Floats, weight: Floats, unnamed: int
+    held: _Held, crowded: Sequence[int], told: Callable[[int, int], Told | None]
 ) -> tuple[Ints, Floats, Floats, Floats]:
     """Cut allocations of one device where they overlap, so that their shares add up to 1 at most."""
-    order = np.lexsort((start, device))
-    crowded = _crowded(device[order], start[order], end[order], weight[order]) - {unnamed}
-    alone = ~np.isin(device, np.fromiter(crowded, dtype=np.int64))
-    rows = [np.flatnonzero(alone)]
+    alone = ~np.isin(held.device, np.asarray(crowded, dtype=np.int64))
     pieces: list[tuple[int, float, float, float]] = []
-    for name in sorted(crowded):
-        pieces += _share(np.flatnonzero(device == name), start, end, weight)
+    for name in crowded:
+        members = np.flatnonzero(held.device == name)
+        owner = held.attempt[members]
+        own = [told(name, one) for one in owner.tolist()]
+        found = split(held.start[members], held.end[members], held.weight[members], owner, own)
+        pieces += [(int(members[row]), since, until, weight) for row, since, until, weight in found]
     cut = np.array(pieces, dtype=np.float64).reshape(-1, 4)
-    rows.append(cut[:, 0].astype(np.int64))
     return (
-        np.concatenate(rows),
-        np.concatenate([start[alone], cut[:, 1]]),
-        np.concatenate([end[alone], cut[:, 2]]),
-        np.concatenate([weight[alone], cut[:, 3]]),
+        np.concatenate([np.flatnonzero(alone), cut[:, 0].astype(np.int64)]),
+        np.concatenate([held.start[alone], cut[:, 1]]),
+        np.concatenate([held.end[alone], cut[:, 2]]),
+        np.concatenate([held.weight[alone], cut[:, 3]]),
     )
 
 
@@ -231,15 +262,3 @@ def _crowded(device: Ints, start: Floats, end: Floats, weight: Floats) -> set[in
         latest[at + 1] = max(latest[at], latest[at + 1])
     found |= {int(name) for name in device[1:][same & (start[1:] < latest[:-1])]}
     return found
-
-
-def _share(members: Ints, start: Floats, end: Floats, weight: Floats) -> list[tuple[int, float, float, float]]:
-    """Cut the allocations of one device at every edge and scale each slice down to one device."""
-    edges = np.unique(np.concatenate([start[members], end[members]]))
-    pieces: list[tuple[int, float, float, float]] = []
-    for since, until in itertools.pairwise(edges.tolist()):
-        here = members[(start[members] <= since) & (end[members] >= until)]
-        held = max(float(weight[here].sum()), 1.0)
-        pieces += [(int(row), since, until, float(weight[row]) / held) for row in here]
-    pieces += [(int(row), float(start[row]), float(end[row]), 0.0) for row in members if end[row] <= start[row]]
-    return pieces
