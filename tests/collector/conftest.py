@@ -76,7 +76,7 @@ def rows_of(table: wire.Table) -> list[dict[str, wire.Value]]:
 def wait_until() -> Callable[[Callable[[], object]], None]:
     """Give a function that waits until something holds, and fails when it does not in time."""
 
-    def wait(holds: Callable[[], object], seconds: float = 20.0) -> None:
+    def wait(holds: Callable[[], object], seconds: float = 60.0) -> None:
         deadline = time.monotonic() + seconds
         while not holds():
             assert time.monotonic() < deadline, "did not come true in time"

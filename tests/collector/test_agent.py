@@ -21,6 +21,8 @@ from warehouse.contract import wire
 BUSY, IDLE = "GPU-00000000-0000-0000-0000-00000000000a", "GPU-00000000-0000-0000-0000-00000000000b"
 NOT_SUPPORTED = 3
 UNKNOWN = 999
+GRACE_SECONDS = 10
+"""Within which it has to end, on a busy machine, too: a third of what Kubernetes gives by default."""
 
 Wait = Callable[..., None]
 
@@ -42,9 +44,9 @@ def stop(child: subprocess.Popen[str]) -> str:
     """Ask the agent to end; give what it logged."""
     begin = time.monotonic()
     child.send_signal(signal.SIGTERM)
-    _, log = child.communicate(timeout=20)
+    _, log = child.communicate(timeout=30)
     assert child.returncode == 0, log
-    assert time.monotonic() - begin < 5, log
+    assert time.monotonic() - begin < GRACE_SECONDS, log
     return log
 
 
@@ -144,7 +146,7 @@ def test_rows_of_a_card_never_overlap(bench: Any, receiver: Any, token_file: Pat
         wait_until(lambda: len(of(receiver.rows("device_sample"), BUSY, "nvml")) >= 4)
         stop(child)
     rows = of(receiver.rows("device_sample"), BUSY, "nvml")
-    for first, second in pairwise(rows):
+    for first, second in pairwise(sorted(rows, key=lambda row: row["sampled_at"])):
         assert first["sampled_at"] + first["cadence_seconds"] <= second["sampled_at"] + 1e-3
 
 
