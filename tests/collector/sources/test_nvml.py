@@ -4,8 +4,6 @@ import json
 import subprocess
 from typing import Any
 
-import pytest
-
 from collector.simulate.standin import StandinCounters
 from collector.sources.nvml import METRICS, SOURCE
 
