@@ -6,6 +6,7 @@ an expression an instant is a number of seconds since the epoch.
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import ibis
@@ -16,11 +17,14 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
+    from warehouse.contract.rollups import RolledHour
+
 Floats: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 
 MICROSECONDS = 1_000_000.0
+_HOUR = 3600
 
 
 class Tables(Protocol):
@@ -46,6 +50,16 @@ class Tables(Protocol):
     def kernel_profile(self) -> Any: ...  # noqa: D102
     @property
     def length_profile(self) -> Any: ...  # noqa: D102
+    @property
+    def rollup_1m(self) -> Any: ...  # noqa: D102
+    @property
+    def rollup_1h(self) -> Any: ...  # noqa: D102
+    @property
+    def rollup_source(self) -> Any: ...  # noqa: D102
+    @property
+    def rolled(self) -> Sequence[RolledHour]:
+        """Give the hours that are to be read from roll-ups, in order."""
+        ...
 
 
 def seconds(instant: Any) -> Any:
@@ -56,6 +70,16 @@ def seconds(instant: Any) -> Any:
 def timestamp(at: float) -> Any:
     """Give an instant as a timestamp literal, so that a filter on the raw column can skip what it does not need."""
     return ibis.timestamp(str(np.datetime64(round(at * MICROSECONDS), "us")))
+
+
+def not_rolled(tables: Tables) -> Any:
+    """Give samples of devices without those of the first hours that are summed up without a hole between them."""
+    samples, hours = tables.device_sample, [round(one.hour_at) for one in tables.rolled]
+    if not hours:
+        return samples
+    after = next((at for at, following in itertools.pairwise(hours) if following - at > _HOUR), hours[-1])
+    since, until = timestamp(hours[0]), timestamp(after + _HOUR)
+    return samples.filter((samples.sampled_at < since) | (samples.sampled_at >= until))
 
 
 def local_table(columns: Mapping[str, Sequence[Any] | Floats | Ints], schema: Mapping[str, Any]) -> Any:

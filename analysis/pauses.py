@@ -56,7 +56,9 @@ def pauses(activity: Activity, rung: Rung, settings: Settings) -> Pauses:
         [Pause.UNKNOWN, Pause.NO_PROCESS, Pause.GAP, Pause.WITH_PROCESS],
         Pause.UNTOLD,
     )
-    rows = np.flatnonzero(activity.holding >= 0)
+    lasting = activity.lasting
+    kind[~lasting & (kind == Pause.WITH_PROCESS)] = Pause.GAP
+    rows = np.flatnonzero((activity.holding >= 0) & lasting)
     if rows.size == 0:
         nothing = np.zeros(0)
         return Pauses(kind, rows, nothing, nothing)

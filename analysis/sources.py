@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from analysis.activity import QUALITIES
-from analysis.frames import fetch
+from analysis.frames import fetch, not_rolled
 from analysis.summaries import RUNG_COLUMNS
 from warehouse.contract.metrics import CATALOGUE
 
@@ -27,9 +27,14 @@ Sources = dict[str, dict[str, tuple[str, ...]]]
 
 def gather_sources(tables: Tables) -> Sources:
     """Give which source measured what on which device."""
-    samples = tables.device_sample
-    counts = {name: samples[column].count() for name, column in _COLUMNS.items()}
-    rows = fetch(samples.group_by("device_uuid", "source").aggregate(**counts).order_by("device_uuid", "source"))
+    samples, keys = not_rolled(tables), ("device_uuid", "source")
+    found_in = samples.group_by(*keys).aggregate(**{name: samples[column].count() for name, column in _COLUMNS.items()})
+    if tables.rolled:
+        rolled = tables.rollup_source
+        counts = {name: rolled[f"{name.removesuffix('_ratio')}_count"].sum().cast("int64") for name in _COLUMNS}
+        both = found_in.union(rolled.group_by(*keys).aggregate(**counts))
+        found_in = both.group_by(*keys).aggregate(**{name: both[name].sum() for name in _COLUMNS})
+    rows = fetch(found_in.order_by(*keys))
     found: Sources = {name: {} for name in _COLUMNS}
     for name, by_device in found.items():
         pairs = zip(rows.values("device_uuid"), rows.values("source"), rows.numbers(name), strict=True)

@@ -84,6 +84,7 @@ def _metrics(samples: Any, *, lean: bool) -> dict[str, Any]:
     found["memory_max"] = ibis.coalesce(samples.memory_used_bytes_max, samples.memory_used_bytes)
     if not lean:
         found["memory"] = samples.memory_used_bytes
+        found["share"] = samples.share_ratio
         found["power"] = samples.power_watts
         found["power_max"] = ibis.coalesce(samples.power_watts_max, samples.power_watts)
         found["energy"] = samples.energy_joules
@@ -159,6 +160,7 @@ def _summed(cut: Any, how: Rolling) -> Any:
     sums["memory_used_bytes_max"] = cut.memory_max.max()
     if not how.lean:
         sums |= {"process_seconds": amount("process"), "process_known_seconds": known("process")}
+        sums |= {"share_seconds": amount("share"), "share_known_seconds": known("share")}
         sums |= {"memory_byte_seconds": amount("memory"), "memory_known_seconds": known("memory")}
         sums |= {"power_joules": amount("power"), "power_known_seconds": known("power")}
         sums["energy_joules"] = (cut.energy * cut.seconds / (cut.cadence / MICROSECONDS)).sum()

@@ -9,14 +9,14 @@ from typing import Any
 
 from analysis import pipeline
 from warehouse import queries
-from warehouse.contract import model, wire
+from warehouse.contract import model, rollups, wire
 from warehouse.contract.settings import Settings
 from warehouse.store import Store
 
 T0 = 1_793_577_600.0
 """2026-11-02T00:00:00Z, a Monday."""
 
-TABLES = (*model.RECORDS, "device_sample", "process_sample")
+TABLES = (*model.RECORDS, "device_sample", "process_sample", *rollups.COLUMNS, "rolled_hour", "rollup_due")
 
 
 @dataclass

@@ -126,6 +126,7 @@ MEASURES: tuple[str, ...] = (
     *(f"{name}_known_seconds" for name in (*RUNGS, *QUALITIES)),
     "memory_used_bytes_max",
     *("process_seconds", "process_known_seconds", "process_count_max"),
+    *("share_seconds", "share_known_seconds"),
     *("memory_byte_seconds", "memory_known_seconds"),
     *("power_joules", "power_known_seconds", "power_watts_min", "power_watts_max"),
     "energy_joules",

@@ -1,0 +1,111 @@
+"""Roll-ups answer as samples do, to 1e-6, and go on answering when samples are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from analysis import pipeline
+from analysis.benchmarks._fleet import Fleet, write_fleet
+from analysis.benchmarks._same import count_values, differences
+from analysis.benchmarks.engines import ask_all
+from tests.analysis.worlds import T0, World, allocation, attempt, job, sample
+from warehouse import rollups
+from warehouse.contract.model import Device
+from warehouse.contract.settings import Settings
+from warehouse.contract.units import SECONDS_PER_HOUR, iso
+from warehouse.store import Store, open_store
+
+FOREVER = 4e9
+few = settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+ASKED: list[tuple[str, dict[str, str]]] = [
+    ("waste", {"by": "job"}),
+    ("waste", {"since": iso(T0 + 600.5) or "", "until": iso(T0 + 4000.0) or ""}),
+    ("fleet", {}),
+    ("recommend", {}),
+    ("weekly", {"week": "2026-W45", "zone": "Asia/Kolkata"}),
+    ("job", {"id": "1"}),
+]
+
+
+def gone(store: Store, what: str = "samples") -> None:
+    """Take samples away as retention does; also minutes, if asked for."""
+    with store.transaction() as transaction:
+        transaction.execute("UPDATE rolled_hour SET samples_gone = true")
+        transaction.execute("DELETE FROM device_sample")
+        if what == "minutes":
+            transaction.execute("UPDATE rolled_hour SET minutes_gone = true")
+            transaction.execute("DELETE FROM rollup_1m")
+
+
+def answers(store: Store, chosen: Settings | None = None, asked: list[tuple[str, dict[str, str]]] = ASKED) -> list[Any]:
+    """Answer all questions."""
+    found, _ = ask_all(store, asked, pipeline.ANSWERS, chosen or Settings())
+    return list(found)
+
+
+def places(one: object, other: object, *but: str) -> list[str]:
+    """Give where two answers differ."""
+    return [place for place in differences(one, other) if not any(word in place for word in but)]
+
+
+runs = st.lists(
+    st.tuples(
+        st.integers(1, 40),
+        st.sampled_from([0.0, 0.0, 0.3, 1.0, None]),
+        st.sampled_from([0.0, 1.0, 1.0, None]),
+        st.sampled_from([1, 1, 1, 2, None]),
+    ),
+    min_size=3,
+    max_size=14,
+)
+
+
+@few
+@given(runs, st.sampled_from([10.0, 30.0]), st.integers(0, 5000))
+def test_answers_from_roll_ups_are_those_from_samples(
+    world: World, pieces: list[Any], cadence: float, shift: int
+) -> None:
+    samples, at = [], float(shift)
+    for count, busy, processes, owner in pieces:
+        for _ in range(count):
+            samples.append(
+                sample(
+                    at, "GPU-0", owner, cadence, driver_util_ratio=busy, process_count=processes, sm_active_ratio=0.25
+                )
+            )
+            at += cadence
+        at += cadence * (count % 3)
+    records: list[Any] = [Device("GPU-0", "c", "n0", T0, T0 + 30_000)]
+    for number, (start, end) in enumerate([(shift - 7.0, shift + 2345.5), (shift + 1500.0, shift + 9000.0)], start=1):
+        records += [job(number), attempt(number, start, end), allocation(number, "GPU-0", start, end)]
+    world.fill(records, samples)
+    expected = answers(world.store, asked=ASKED[:2])
+    rollups.roll(world.store, Settings(), FOREVER)
+    assert places(expected, answers(world.store, asked=ASKED[:2])) == []
+    gone(world.store)
+    # Allocations end between samples: where several shared a minute, its parts cannot be told apart any more.
+    assert [one["gpu_seconds"]["allocated"] for one in answers(world.store, asked=ASKED[:2])] == [
+        one["gpu_seconds"]["allocated"] for one in expected
+    ]
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, list[Any]]]:
+    """Give a store of a small fleet that is summed up, and the answers that it gave before."""
+    store = open_store(tmp_path_factory.mktemp("fleet"), create=True)
+    write_fleet(store, Fleet(gpus=3, seconds=30 * SECONDS_PER_HOUR, cadence_seconds=60.0))
+    expected = answers(store)
+    rollups.roll(store, Settings(), FOREVER)
+    yield store, expected
+    store.close()
+
+
+def test_a_fleet_answers_the_same_from_roll_ups(fleet: tuple[Store, list[Any]]) -> None:
+    store, expected = fleet
+    assert places(expected, answers(store)) == []
+    assert sum(map(count_values, expected)) > 1000
