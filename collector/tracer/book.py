@@ -4,8 +4,9 @@ Seconds are whole seconds of the host's monotonic clock; a cell is a stretch of 
 belongs to the cell in which its middle lies. Rows stand on the grid, so they lie up to half a second off: as far as
 those of every other source.
 
-A device's second is known when that of every process on it is. One process that is not traced, or whose tracer has
-lost sight, makes the device's seconds unknown; they are left out, never counted as idle.
+A device's second is known when that of every process on it is; one that holds it and ran nothing was idle there. One
+process that is not traced, or whose tracer has lost sight, makes the device's seconds unknown; they are left out, never
+counted as idle.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ from collector.tracer.union import bounded, independent_seconds, united_seconds
 
 WHOLE: Final = 0.999
 """A second counts as known from this share on: what is armed is told in nanoseconds, and rounding must not cost it."""
+LISTED_SECONDS: Final = 5
+"""A process is on a device when the driver lists it at most so long before or after: it is asked each second, and one
+that has just begun or ended is missing from its list."""
+
 NOTHING: Final = Busy()
 
 
@@ -100,6 +105,8 @@ class Book:
         self._told_until: int | None = None
         self._silent: dict[tuple[str, str], int] = {}
         self._ended: dict[str, int] = {}
+        self._listed: dict[tuple[str, int], tuple[int, int]] = {}
+        """By device and pid: the first and the last second in which the driver listed it."""
 
     def hear(
         self,
@@ -110,6 +117,9 @@ class Book:
         busy: Mapping[int | None, bool],
     ) -> None:
         """Take one round of the driver's: the processes on a device, and who was busy (None: the device)."""
+        for pid in pids or ():
+            first, _ = self._listed.get((device, pid), (second, second))
+            self._listed[device, pid] = first, second
         cell = self._cell(second, offset_seconds)
         if cell is None:
             return
@@ -144,6 +154,7 @@ class Book:
             yield self._close(cell)
             self._silent = {place: seconds for place, seconds in self._silent.items() if place[0] in cell.seconds}
             self._ended = {key: at for key, at in self._ended.items() if at >= end}
+            self._listed = {on: at for on, at in self._listed.items() if at[1] + LISTED_SECONDS >= end}
 
     def _cell(self, second: int, offset_seconds: float) -> _Cell | None:
         number = math.floor((second + 0.5 + offset_seconds) / self._cadence_seconds)
@@ -158,15 +169,24 @@ class Book:
         told: list[Told] = []
         stretches: list[Stretch] = []
         named = {device for seconds in cell.seconds.values() for one in seconds.values() for device in one.devices}
-        for device in sorted(named):
+        held = {device for device, said in cell.devices.items() if said.pids}
+        for device in sorted(named | held):
             said = cell.devices.get(device, Driver())
-            keys = [key for key in cell.seconds if said.pids is None or cell.processes[key].pid in said.pids]
+            keys = [key for key in cell.seconds if said.pids is None or self._is_on(cell, device, key)]
             deaf = {key for key in keys if self._is_deaf(cell, device, key, said, alone=len(keys) == 1)}
-            told += [one for key in keys if (one := self._told(cell, device, key, deaf=key in deaf)) is not None]
+            told += [one for key in keys if (one := self._told(cell, device, key, said, deaf=key in deaf)) is not None]
             strangers = (said.pids or set()) - {cell.processes[key].pid for key in keys}
             if keys and not deaf and not strangers:
                 stretches += self._stretches(cell, device, keys)
         return told, stretches
+
+    def _is_on(self, cell: _Cell, device: str, key: str) -> bool:
+        """Say whether the driver listed a process on a device about the time of a cell."""
+        listed = self._listed.get((device, cell.processes[key].pid))
+        if listed is None:
+            return False
+        end = cell.first_second + math.ceil(self._cadence_seconds)
+        return listed[0] <= end + LISTED_SECONDS and listed[1] >= cell.first_second - LISTED_SECONDS
 
     def _is_deaf(self, cell: _Cell, device: str, key: str, said: Driver, *, alone: bool) -> bool:
         """Say whether the driver has called a process busy while its tracer told of nothing for too long."""
@@ -180,9 +200,10 @@ class Book:
         self._silent[place] = self._silent.get(place, 0) + sum(not one.lost for one in seconds)
         return self._silent[place] >= self._silent_seconds
 
-    def _told(self, cell: _Cell, device: str, key: str, *, deaf: bool) -> Told | None:
+    def _told(self, cell: _Cell, device: str, key: str, said: Driver, *, deaf: bool) -> Told | None:
         seconds = cell.seconds[key]
-        if not any(device in one.devices for one in seconds.values()) and not deaf:
+        holds = cell.processes[key].pid in (said.pids or ()) and all(one.complete for one in seconds.values())
+        if not any(device in one.devices for one in seconds.values()) and not (deaf or holds):
             return None
         covered = 0.0 if deaf else sum(one.covered_seconds for one in seconds.values())
         lost = len(seconds) if deaf else sum(one.lost for one in seconds.values())
@@ -191,7 +212,7 @@ class Book:
 
     def _stretches(self, cell: _Cell, device: str, keys: list[str]) -> Iterator[Stretch]:
         wanted = range(cell.first_second, cell.first_second + round(self._cadence_seconds))
-        runs = groupby(wanted, lambda second: all(self._knows(cell, key, second) for key in keys))
+        runs = groupby(wanted, lambda second: all(self._knows(cell, device, key, second) for key in keys))
         for known, run in runs:
             if not known:
                 continue
@@ -209,11 +230,12 @@ class Book:
             start_at = cell.start_at + seconds[0] - cell.first_second
             yield Stretch(device, start_at, len(seconds), bound, copy, any_busy, by_pid)
 
-    def _knows(self, cell: _Cell, key: str, second: int) -> bool:
+    def _knows(self, cell: _Cell, device: str, key: str, second: int) -> bool:
         """Say whether a process is known not to have been there, or all that it did in a second is known."""
         seconds = cell.seconds[key]
         if second in seconds:
-            return seconds[second].covered_seconds >= WHOLE
+            one = seconds[second]
+            return one.covered_seconds >= WHOLE and (one.complete or device in one.devices)
         ended = self._ended.get(key)
         if second < cell.processes[key].unknown_before:
             return False

@@ -291,10 +291,10 @@ def parse_device(content: Buffer) -> DeviceTotals:
     return DeviceTotals._make((*values[:split], values[split : split + BINS_MAX], values[split + BINS_MAX :]))
 
 
-def is_named(memory: memoryview, ordinal: int) -> bool:
-    """Whether a device is used and its UUID stands in the memory: set once, for good, so that a glance is enough."""
+def device_flags(memory: memoryview, ordinal: int) -> int:
+    """Whether a device is used and named (``DEVICE_…``): set once, for good, so that a glance is enough."""
     (flags,) = _FLAGS.unpack_from(memory, DEVICES_OFFSET + ordinal * DEVICE_BYTES + _FLAGS.size)
-    return bool(flags & DEVICE_USED and flags & DEVICE_HAS_UUID)
+    return int(flags)
 
 
 def parse_bucket(content: Buffer) -> tuple[Bucket, tuple[int, ...]]:

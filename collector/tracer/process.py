@@ -14,6 +14,9 @@ SECOND: Final = 10**9
 ATTEMPTS: Final = 6
 """Tries to copy a piece while the writer writes: 3 ms in all, a hundred times what a write takes."""
 
+UNKNOWN: Final = layout.SECOND_LOST | layout.SECOND_DROPPED
+"""Where CUPTI dropped records, busy times are only what remained: as unknown as where it gave none."""
+
 AHEAD_SECONDS: Final = 2
 """How far ahead of our own clock a time may be; what is closed lies behind it."""
 
@@ -60,18 +63,21 @@ class Busy:
 class TracedSecond:
     """One final second of a process, on the host's monotonic clock; ``devices`` by UUID without its prefix.
 
-    ``covered_seconds`` of it are known; 0 with ``lost``. Before it was traced a process ran nothing: its first second
-    is covered whole.
+    ``covered_seconds`` of it are known; 0 with ``lost``. Before it was traced and after its end a process ran nothing:
+    its first and its last second are covered whole. ``complete`` says that it did nothing on any other device: each
+    that it used is among these.
     """
 
     second: int
     covered_seconds: float
     lost: bool
     devices: dict[str, Busy]
+    complete: bool = True
 
     def on(self, uuids: Mapping[str, str]) -> TracedSecond:
         """Give the same with the driver's spelling of UUIDs; a device that the driver does not know is left out."""
-        return replace(self, devices={uuids[name]: busy for name, busy in self.devices.items() if name in uuids})
+        known = {uuids[name]: busy for name, busy in self.devices.items() if name in uuids}
+        return replace(self, devices=known, complete=self.complete and len(known) == len(self.devices))
 
 
 @dataclass(slots=True)
@@ -103,12 +109,14 @@ class TracedProcess:
         if self.header is None:
             self.next_second = max(since_second - self.clock_shift_seconds, header.started_at_nanoseconds // SECOND)
         self.header = header
+        if header.state == layout.STATE_ENDED:  # it closes all; what lies behind its end is no time of its own
+            closed = min(closed, header.updated_at_nanoseconds // SECOND + 1)
         if closed <= self.next_second:
             return []
         first = max(self.next_second, closed - layout.SECONDS_MAX + 1)
         seconds = layout.parse_seconds(self._piece(layout.SECONDS_SPAN))
-        self._find_devices()
-        found = list(self._seconds(range(first, closed), seconds, header))
+        complete = self._find_devices()
+        found = list(self._seconds(range(first, closed), seconds, header, complete=complete))
         self.next_second = closed
         return found
 
@@ -134,28 +142,35 @@ class TracedProcess:
     def _piece(self, span: layout.Span) -> bytes:
         return _copy(self.memory, span)
 
-    def _find_devices(self) -> None:
-        if len(self.uuids) == layout.DEVICES_MAX:
-            return
+    def _find_devices(self) -> bool:
+        """Look for devices that have got a name; say whether all that are used have one."""
+        is_complete = True
         for ordinal in range(layout.DEVICES_MAX):
-            if ordinal in self.uuids or not layout.is_named(self.memory, ordinal):
+            flags = layout.device_flags(self.memory, ordinal)
+            if ordinal in self.uuids or not flags & layout.DEVICE_USED:
+                continue
+            if not flags & layout.DEVICE_HAS_UUID:
+                is_complete = False
                 continue
             device = layout.parse_device(self._piece(layout.device_span(ordinal)))
             self.uuids[ordinal] = str(uuid.UUID(bytes=device.uuid))
+        return is_complete
 
     def _seconds(
-        self, wanted: range, seconds: dict[int, layout.Second], header: layout.Header
+        self, wanted: range, seconds: dict[int, layout.Second], header: layout.Header, *, complete: bool
     ) -> Iterator[TracedSecond]:
-        begun = header.started_at_nanoseconds // SECOND
+        edges = {header.started_at_nanoseconds // SECOND}
+        if header.state == layout.STATE_ENDED:
+            edges.add(header.updated_at_nanoseconds // SECOND)
         for second in wanted:
             told = seconds.get(second)
-            lost = told is None or bool(told.flags & layout.SECOND_LOST)
+            lost = told is None or bool(told.flags & UNKNOWN)
             covered = 0.0 if told is None or lost else min(1.0, told.armed_nanoseconds / SECOND)
-            if second == begun and not lost and told is not None and not told.flags & layout.SECOND_PAUSED:
+            if second in edges and not lost and told is not None and not told.flags & layout.SECOND_PAUSED:
                 covered = 1.0
             # Of a lost second nothing is known, but which devices it would have been told of: they say so.
             devices = {name: Busy() if lost else self._busy(place, second) for place, name in self.uuids.items()}
-            yield TracedSecond(second + self.clock_shift_seconds, covered, lost, devices)
+            yield TracedSecond(second + self.clock_shift_seconds, covered, lost, devices, complete)
 
     def _busy(self, ordinal: int, second: int) -> Busy:
         bucket, slots = layout.parse_bucket(self._piece(layout.bucket_span(ordinal, second)))

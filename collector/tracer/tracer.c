@@ -190,25 +190,38 @@ static int look(struct tracer_region *region, uint64_t now, uint64_t lent_since,
     return verdict.rearm;
 }
 
+static int learn_uuid(struct tracer_region *region, uint32_t ordinal)
+{
+    struct tracer_device *device = &region->devices[ordinal];
+    uint8_t uuid[sizeof device->uuid];
+    if (!cuda_device_uuid(ordinal, uuid))
+        return 0;
+    pthread_mutex_lock(&lock);
+    region_begin_write(region);
+    for (size_t byte = 0; byte < sizeof uuid; byte++)
+        device->uuid[byte] = uuid[byte];
+    device->flags |= TRACER_DEVICE_HAS_UUID;
+    region->header.cuda_driver_version = cuda_driver_version();
+    region_end_write(region);
+    pthread_mutex_unlock(&lock);
+    return 1;
+}
+
+/* All devices as soon as CUDA is initialised, so that the first second of each has a name; what is then still missing,
+ * when it is used. Before a time is closed: a reader never finds it closed and its device without a name. */
 static void learn_uuids(struct tracer_region *region)
 {
-    static int attempts[TRACER_DEVICES_MAX];
+    static int attempts[TRACER_DEVICES_MAX], is_initialised;
+    int is_first = !is_initialised && learn_uuid(region, 0);
+    is_initialised |= is_first;
     for (uint32_t i = 0; i < TRACER_DEVICES_MAX; i++) {
-        struct tracer_device *device = &region->devices[i];
         pthread_mutex_lock(&lock);
-        int wanted = device->flags == TRACER_DEVICE_USED;
+        uint32_t flags = region->devices[i].flags;
         pthread_mutex_unlock(&lock);
-        uint8_t uuid[sizeof device->uuid];
-        if (!wanted || attempts[i]++ >= UUID_ATTEMPTS || !cuda_device_uuid(i, uuid))
+        if (flags & TRACER_DEVICE_HAS_UUID)
             continue;
-        pthread_mutex_lock(&lock);
-        region_begin_write(region);
-        for (size_t byte = 0; byte < sizeof uuid; byte++)
-            device->uuid[byte] = uuid[byte];
-        device->flags |= TRACER_DEVICE_HAS_UUID;
-        region->header.cuda_driver_version = cuda_driver_version();
-        region_end_write(region);
-        pthread_mutex_unlock(&lock);
+        if (is_first || (flags & TRACER_DEVICE_USED && attempts[i]++ < UUID_ATTEMPTS))
+            learn_uuid(region, i);
     }
 }
 
@@ -239,12 +252,14 @@ static void flush(struct tracer_region *region, int forced)
         cupti_flush(forced);
         dropped = cupti_take_dropped();
     }
-    uint64_t lent_since = pool_lent_since(), now = region_now();
+    uint64_t lent_since = pool_lent_since(), flushed = region_now();
+    learn_uuids(region);
+    uint64_t now = region_now();
     pthread_mutex_lock(&lock);
     region_begin_write(region);
     count_time(region, now, dropped);
     region->header.flushes_total++;
-    region->header.flush_nanoseconds_total += now - began;
+    region->header.flush_nanoseconds_total += flushed - began;
     int register_anew = !forced && look(region, now, lent_since, dropped);
     close_what_is_known(began, lent_since);
     if (forced) {
@@ -259,7 +274,6 @@ static void flush(struct tracer_region *region, int forced)
     if (register_anew)
         rearm(region, now);
     keep_duty(region, now);
-    learn_uuids(region);
 }
 
 static struct timespec after(clockid_t clock, uint64_t nanoseconds)

@@ -92,16 +92,16 @@ def test_a_union_lies_between_the_longest_and_the_sum(shares: list[float], overl
     assert max(shares) <= whole <= min(1.0, sum(shares)) + 1e-12
 
 
-def second(at: int, bound: float | None) -> TracedSecond:
+def second(at: int, bound: float | None, *, complete: bool = True) -> TracedSecond:
     busy = {} if bound is None else {"d": Busy(bound_seconds=bound, busy_seconds=bound, slots=tuple(even(bound)))}
-    return TracedSecond(at, 1.0, lost=False, devices=busy)
+    return TracedSecond(at, 1.0, lost=False, devices=busy, complete=complete)
 
 
-def book(pids: set[int], bound: float, *, driver_busy: bool, cells: int = 1) -> Book:
+def book(pids: set[int], bound: float | None, *, driver_busy: bool, complete: bool = True) -> Book:
     made = Book(10.0, 10.0, 75.0)
-    for at in range(10 * cells):
+    for at in range(10):
         made.hear(at, 0.0, "d", pids, {None: driver_busy})
-    made.add(Process("one", 1), [second(at, bound) for at in range(10 * cells)], 0.0)
+    made.add(Process("one", 1), [second(at, bound, complete=complete) for at in range(10)], 0.0)
     return made
 
 
@@ -118,9 +118,30 @@ def test_a_process_that_is_not_traced_leaves_the_device_unknown() -> None:
     assert told[0].busy.bound_seconds == pytest.approx(0.6)
 
 
+def test_a_process_that_holds_a_device_and_runs_nothing_is_known_to_be_idle() -> None:
+    ((told, stretches),) = book({1}, None, driver_busy=False).close(11, 10)
+    assert (stretches[0].bound_seconds, stretches[0].seconds) == (0.0, 10)
+    assert (told[0].covered_seconds, told[0].busy.bound_seconds) == (10.0, 0.0)
+
+
+def test_a_process_that_used_a_device_of_unknown_name_is_not_taken_for_idle() -> None:
+    ((told, stretches),) = book({1}, None, driver_busy=False, complete=False).close(11, 10)
+    assert (told, stretches) == ([], [])
+
+
 def test_a_process_that_claims_a_device_it_is_not_on_is_not_heard() -> None:
     ((told, stretches),) = book({2}, 0.9, driver_busy=True).close(11, 10)
     assert (told, stretches) == ([], [])
+
+
+def test_a_process_that_ended_before_the_driver_was_asked_again_is_heard_all_the_same() -> None:
+    made = Book(10.0, 10.0, 75.0)
+    for at in range(20):
+        made.hear(at, 0.0, "d", {1} if at < 10 else set(), {None: at < 10})
+    made.add(Process("one", 1), [second(at, 0.5) for at in range(12)], 0.0)
+    made.end("one", 11)
+    told = [part for cell, _ in made.close(30, 20) for part in cell]
+    assert [(one.start_at, one.busy.bound_seconds) for one in told] == [(0.0, 5.0), (10.0, 1.0)]
 
 
 def test_busy_for_the_driver_and_silent_for_ten_seconds_is_unknown() -> None:
