@@ -8,7 +8,7 @@ in the place of the node's (docs/decisions/0008-node-keys-are-joined-when-read.m
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from warehouse.store import Transaction
 
 TABLE: Final = "attempt_alias"
-TIMES: Final = ("sampled_at", "happened_at", "hour_at", "start_at")
+TIMES: Final = ("sampled_at", "happened_at", "hour_at", "start_at", "bucket_at")
 """Columns that tell when a row was; the first that a table has."""
 
 FROM_NODES: Final = ("slurm_prolog",)
@@ -58,6 +58,8 @@ _SCHEMA: Final = pa.schema(
         ("until_at", pa.float64()),
     ]
 )
+
+_OF_MATCH: Final = attrgetter(*_SCHEMA.names[4:])
 
 
 def follow(transaction: Transaction, table: str, rows: pa.Table) -> None:
@@ -151,18 +153,20 @@ def _resolve(transaction: Transaction, node_keys: Sequence[str]) -> None:
     _renew(transaction, wanted, [row for key in node_keys for row in _rows(key, known.get(key, ()))])
 
 
-def _rows(text: str, known: Iterable[KnownAttempt]) -> list[dict[str, object]]:
+def _rows(text: str, known: Iterable[KnownAttempt]) -> list[tuple[object, ...]]:
     key = parse_node_key(text)
     if key is None:
         return []
-    names = {"node_key": text, "cluster": key.cluster, "kind": key.kind, "scheduler_id": key.scheduler_id}
-    return [names | asdict(found) for found in match(key, known)]
+    names = (text, key.cluster, key.kind, key.scheduler_id)
+    return [(*names, *_OF_MATCH(found)) for found in match(key, known)]
 
 
-def _renew(transaction: Transaction, node_keys: pa.Table, rows: list[dict[str, object]]) -> None:
+def _renew(transaction: Transaction, node_keys: pa.Table, rows: list[tuple[object, ...]]) -> None:
     transaction.execute_with(node_keys, f"DELETE FROM {TABLE} WHERE node_key IN (SELECT node_key FROM incoming)")
     names = ", ".join(name if not name.endswith("_at") else _instant(name) for name in _SCHEMA.names)
-    transaction.execute_with(pa.Table.from_pylist(rows, _SCHEMA), f"INSERT INTO {TABLE} SELECT {names} FROM incoming")
+    columns = zip(*rows, strict=True) if rows else ([] for _ in _SCHEMA)
+    arrays = [pa.array(list(column), field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
+    transaction.execute_with(pa.table(arrays, _SCHEMA), f"INSERT INTO {TABLE} SELECT {names} FROM incoming")
 
 
 def _instant(name: str) -> str:

@@ -5,10 +5,12 @@ A file per job lies in ``agent.slurm_jobs_dir`` (``deploy/slurm/``)::
     job_id=77
     start_at=1700000000
     user_id=1000
+    cluster=alex
     gpus=0,1
     end_at=1700003600
 
 Only root may have written it: a user who could would give away their own waste. ``gpus`` are minor numbers or UUIDs.
+``cluster`` is what Slurm calls itself, and so accounting; without it the agent's own setting counts.
 """
 
 from __future__ import annotations
@@ -43,6 +45,7 @@ class SlurmJob:
     sluid: str | None
     gpus: tuple[str, ...]
     is_shared: bool
+    cluster: str | None = None
 
 
 class SlurmJobs:
@@ -114,7 +117,7 @@ class SlurmJobs:
         return str(NodeKey(self._cluster, SLURM, job_id) if job is None else self._key(job))
 
     def _key(self, job: SlurmJob) -> NodeKey:
-        return NodeKey(self._cluster, SLURM, job.job_id, job.start_at)
+        return NodeKey(job.cluster or self._cluster, SLURM, job.job_id, job.start_at)
 
     def _read_all(self) -> list[SlurmJob]:
         try:
@@ -161,6 +164,7 @@ def _parse(text: str) -> SlurmJob:
         sluid=fields.get("sluid") or None,
         gpus=tuple(name for name in fields.get("gpus", "").split(",") if name),
         is_shared=fields.get("shared") == "1",
+        cluster=fields.get("cluster") or None,
     )
 
 

@@ -22,6 +22,7 @@ new=$(mktemp "$folder/.new.XXXXXX") || exit 0
     echo "job_id=$SLURM_JOB_ID"
     echo "start_at=$start"
     echo "user_id=$(word "${SLURM_JOB_UID:-}")"
+    echo "cluster=$(word "${SLURM_CLUSTER_NAME:-}")"
     echo "sluid=$(word "${SLURM_JOB_SLUID:-}")"
     echo "gpus=$(word "$gpus")"
     echo "shared=$shared"

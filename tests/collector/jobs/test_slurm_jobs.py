@@ -161,6 +161,20 @@ def test_prolog_and_epilog_write_what_the_agent_reads(repository: Path, tmp_path
     assert [path.name for path in folder.iterdir()] == ["77.1700000000.job"]
 
 
+def test_a_job_bears_the_name_that_slurm_gives_its_cluster(repository: Path, folder: Path) -> None:
+    run_hook(
+        repository,
+        "prolog",
+        folder,
+        SLURM_JOB_ID="77",
+        SLURM_JOB_START_TIME="1700000000",
+        SLURM_JOB_GPUS="0",
+        SLURM_CLUSTER_NAME="alex",
+    )
+    (held,) = SlurmJobs(folder, "c", owner_id=os.geteuid()).holdings()
+    assert held.attempt_key == "alex/@slurm:77:1700000000"
+
+
 def test_a_prolog_prefers_uuids_and_never_lets_a_line_be_forged(repository: Path, tmp_path: Path) -> None:
     run_hook(
         repository,
