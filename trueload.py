@@ -54,6 +54,7 @@ HIDDEN = {"demo"}
 SETTING_MODULES = (
     "warehouse.settings",
     "warehouse.server_settings",
+    "warehouse.contract.identity",
     "collector.settings",
     "collector.accounting",
     "analysis.settings",

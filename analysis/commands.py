@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from warehouse.client import Composition, Document
 
-BY = ("user", "account", "gpu_model", "partition", "week", "job")
+BY = ("user", "account", "team", "project", "cost_centre", "gpu_model", "partition", "week", "job")
 DEFAULT_DATA_ROOT = Path("../shared/data")
 
 _WINDOW_OPTIONS = (
@@ -35,6 +35,13 @@ _WINDOW_OPTIONS = (
         "--rung",
         type=click.Choice([rung.value for rung in Rung]),
         help="Which measure of busy to use; default: the best that covers enough of the time.",
+    ),
+    click.option(
+        "--pseudonyms",
+        is_flag=True,
+        flag_value="yes",
+        default=None,
+        help="Show pseudonyms for people, accounts and directories, to pass the answer on (docs/identity.md).",
     ),
 )
 

@@ -6,7 +6,7 @@ gathered and answered is remembered until the data change, so that equal questio
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import time as now
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from analysis import asking, fleet, job, traced_job, traced_week, waste, weekly
 from analysis.asking import WINDOW_PARAMETERS, Asked
 from analysis.gather import gather_evidence
 from analysis.holdings import known_span, last_held_at
+from analysis.identity import PSEUDONYMS, Naming, naming, without
 from analysis.memory import Memory
 from analysis.recommend import advise, recommend_document
 from analysis.repetition import FamilyReport, families_document, find_families
@@ -54,6 +55,7 @@ class _Question:
     settings: Settings
     parameters: Parameters
     fleet_version: str = ""
+    naming: Naming = field(default_factory=Naming)
 
     def known_span(self) -> Span | None:
         """Give the span of the data, which is the same for all who ask, whatever they may see."""
@@ -109,7 +111,7 @@ def _waste(question: _Question) -> Document:
     study = question.study(by_week=by == "week")
     if study is None:
         return waste.nothing_wasted(asked.window, by, asked.zone)
-    return waste.waste_document(study, by, asked.zone)
+    return waste.waste_document(study, by, asked.zone, naming=question.naming)
 
 
 def _jobs(question: _Question) -> Document:
@@ -277,12 +279,14 @@ def _remembered(name: str, known: tuple[str, ...], answer: Callable[[_Question],
     """Check the names of the parameters, and answer equal questions to the same data once."""
 
     def ask(store: Sight, settings: Settings, parameters: Parameters) -> Document:
-        asking.check_names(parameters, known)
-        version, fleet_version = store.data_version(), store.fleet_version()
+        asking.check_names(parameters, (*known, PSEUDONYMS))
+        shown = naming(settings, parameters)
+        version, fleet_version = (f"{one}{shown.fingerprint}" for one in (store.data_version(), store.fleet_version()))
 
         def work() -> Document:
             with store.snapshot() as tables:
-                return answer(_Question(tables, version, settings, parameters, fleet_version))
+                seen = replace(tables, job=shown.jobs(tables.job)) if shown.changes_names else tables
+                return answer(_Question(seen, version, settings, without(parameters), fleet_version, shown))
 
         return _documents.get((version, name, *sorted(parameters.items()), _fingerprint(settings)), work)
 

@@ -8,7 +8,9 @@ import numpy as np
 
 from analysis.account import GpuSeconds, as_document
 from analysis.frames import Bools, Ints, codes
+from analysis.identity import Naming
 from analysis.window import week_of
+from warehouse.contract.identity import GROUPS
 from warehouse.contract.units import iso
 
 if TYPE_CHECKING:
@@ -18,15 +20,17 @@ if TYPE_CHECKING:
     from analysis.study import Study
     from warehouse.contract.model import Window
 
-GROUPINGS = ("user", "account", "gpu_model", "partition", "week", "job")
+GROUPINGS = ("user", "account", "gpu_model", "partition", "week", "job", *GROUPS)
 """What waste can be told by."""
 
 JOB_ROW_WORDS = ("name", "user", "account", "partition", "gpu_model", "state")
 """What the row of a job says beside its key."""
 
 
-def waste_document(study: Study, by: str, zone: tzinfo, window: int | None = None) -> dict[str, object]:
-    """Give the account in all and by user, account, GPU model, partition, week or job, most idle time first.
+def waste_document(
+    study: Study, by: str, zone: tzinfo, window: int | None = None, naming: Naming | None = None
+) -> dict[str, object]:
+    """Give the account in all and by user, account, team, GPU model, partition, week or job, most idle time first.
 
     ``window`` takes one of the study's windows; None takes all. ``assumed_gpu_seconds`` is the known time whose source
     does not tell its coverage.
@@ -45,7 +49,7 @@ def waste_document(study: Study, by: str, zone: tzinfo, window: int | None = Non
         "assumed_gpu_seconds": float(study.books.amounts["assumed"][inside].sum()),
         "coverage_ratio": total.coverage_ratio,
         "used_ratio": total.used_ratio,
-        "rows": waste_rows(study, by, zone, inside),
+        "rows": waste_rows(study, by, zone, inside, naming),
     }
 
 
@@ -67,9 +71,11 @@ def nothing_wasted(window: Window, by: str, zone: tzinfo) -> dict[str, object]:
     }
 
 
-def waste_rows(study: Study, by: str, zone: tzinfo, inside: Bools) -> list[dict[str, object]]:
+def waste_rows(
+    study: Study, by: str, zone: tzinfo, inside: Bools, naming: Naming | None = None
+) -> list[dict[str, object]]:
     """Give one row for each value of a grouping among the entries that are ``inside``; an unknown one has key None."""
-    numbered, keys = codes(_keys(study, by, zone))
+    numbered, keys = codes(_keys(study, by, zone, naming))
     numbered = np.where(inside, numbered, -1)
     accounts = study.books.add_up(numbered, len(keys))
     jobs = _count_jobs(study, numbered, len(keys))
@@ -93,7 +99,9 @@ def _rank(key: str | None, account: GpuSeconds) -> tuple[bool, float, float, str
     return account.held_idle is None, -(account.held_idle or 0.0), -account.allocated, key or ""
 
 
-def _keys(study: Study, by: str, zone: tzinfo) -> Sequence[Any]:
+def _keys(study: Study, by: str, zone: tzinfo, naming: Naming | None) -> Sequence[Any]:
+    if by in GROUPS:
+        return (naming or Naming()).groups(by, study.words("user"), study.words("account"))
     if by == "job":
         return study.job_keys()
     if by == "week":

@@ -129,9 +129,17 @@ def report_command() -> None:
     help="File to write; default: standard output.",
 )
 @click.option("--mail", is_flag=True, help="Send it by mail; not there yet.")
+@click.option("--pseudonyms", is_flag=True, help="Show pseudonyms for people and accounts, to pass the report on.")
 @pass_composition
 def weekly_command(
-    composition: Composition, data: Path, week: str | None, format_name: str, out: Path | None, mail: bool
+    composition: Composition,
+    data: Path,
+    week: str | None,
+    format_name: str,
+    out: Path | None,
+    *,
+    mail: bool,
+    pseudonyms: bool,
 ) -> None:
     """One week in one document: what was held, what was used, what to change."""
     if mail:
@@ -141,7 +149,8 @@ def weekly_command(
     from dashboards.report.digest import Limits
     from dashboards.report.weekly import render
 
-    document = _ask(composition, data, "weekly", {"week": week} if week else {})
+    asked = {"week": week} if week else {}
+    document = _ask(composition, data, "weekly", asked | ({"pseudonyms": "yes"} if pseudonyms else {}))
     settings = composition.settings()
     limits = Limits(rows=settings[REPORT_TOP_ROWS], findings=settings[REPORT_TOP_FINDINGS])
     content = render(document, format_name, limits)

@@ -15,10 +15,11 @@ PARAMETERS: Mapping[str, tuple[str, str]] = {
     "attempt": ("string", "The attempt: its key."),
     "limit": ("integer", "At most so many rows."),
     "offset": ("integer", "After so many rows."),
+    "pseudonyms": ("string", "yes: pseudonyms for people, accounts and directories."),
 }
 """Type and meaning of each parameter."""
 
-_WINDOW = ("since", "until", "week", "zone", "rung")
+_WINDOW = ("since", "until", "week", "zone", "rung", "pseudonyms")
 QUESTIONS: Mapping[str, tuple[str, ...]] = {
     "waste": (*_WINDOW, "by"),
     "jobs": (*_WINDOW, "limit", "offset"),
@@ -26,7 +27,7 @@ QUESTIONS: Mapping[str, tuple[str, ...]] = {
     "recommend": _WINDOW,
     "job": (*_WINDOW, "id"),
     "fleet": _WINDOW,
-    "weekly": ("week", "zone", "rung"),
+    "weekly": ("week", "zone", "rung", "pseudonyms"),
     "analyze": _WINDOW,
     "detail": ("attempt",),
 }
