@@ -93,6 +93,7 @@ class Agent:
         self.silent_seconds = 0.0
         """For how long no device has given any value."""
         self._open: list[OpenSource] = []
+        self._late: list[LateReader] = []
         self._watch: EventWatch | None = None
         self.on_readings: Callable[[Moment, Mapping[str, Sequence[Reading]]], None] = lambda _moment, _found: None
         """Called with each round of readings, by source."""
@@ -131,6 +132,7 @@ class Agent:
         """Open the driver and the sources, and tell what the node has; ``wanted`` ends a long wait early."""
         self._driver.open(wanted)
         self._open = [self._open_source(source) for source in chosen_sources(self._settings)]
+        self._late = [one.reader for one in self._open if isinstance(one.reader, LateReader)]
         self._watch = EventWatch(self._driver)
         self._watch.start()
         self._keep([], self._inventory.update(self._driver, now().wall))
@@ -144,7 +146,7 @@ class Agent:
                 opened.reader.close()
             except Exception as error:  # noqa: BLE001 - one source's goodbye costs nobody else
                 self._say_once(f"{opened.source.name}: closing failed ({error!r})")
-        self._open = []
+        self._open, self._late = [], []
         watch, self._watch = self._watch, None
         self._driver.close(shutdown=watch is None or watch.stop())
 
@@ -158,9 +160,7 @@ class Agent:
         self.on_readings(moment, found)
         self.attribution.see(moment.wall, (one for readings in found.values() for one in readings))
         rows = [row for opened in self._open for row in opened.aggregator.add(moment, found[opened.source.name])]
-        late = [
-            one.reader.settled(moment, found, self._owner) for one in self._open if isinstance(one.reader, LateReader)
-        ]
+        late = [reader.settled(moment, found, self._owner) for reader in self._late]
         rows += [row for one in late for row in one.rows]
         told: list[Record | Sample] = [record for one in late for record in one.records]
         for opened in self._open:
@@ -183,8 +183,7 @@ class Agent:
 
     def _uses(self, device_uuid: str, start_at: float, end_at: float) -> list[Use]:
         """Tell what each process used of a device, as far as its own kernels say."""
-        late = (one.reader for one in self._open if isinstance(one.reader, LateReader))
-        found = (reader.uses(device_uuid, start_at, end_at) for reader in late)
+        found = (reader.uses(device_uuid, start_at, end_at) for reader in self._late)
         return [Use(KERNEL, by_pid) for by_pid in found if by_pid]
 
     def _events(self) -> list[Event]:

@@ -145,7 +145,9 @@ class Aggregator:
             if not is_possible(BY_NAME[name], value, seconds):
                 self.rejected[name] += 1
                 continue
-            total = stretch.sums.setdefault(name, _Sum(highest=value))
+            total = stretch.sums.get(name)
+            if total is None:
+                total = stretch.sums[name] = _Sum(highest=value)
             total.weighted += value * seconds
             total.amount += value
             total.covered_seconds += seconds

@@ -70,6 +70,7 @@ class Owners:
         self.holdings: tuple[Holding, ...] = ()
         self.resolves_pids = processes is not None and processes.sees_host_pids()
         self._jobs = jobs
+        self._names = jobs if isinstance(jobs, NamesProcesses) else None
         self._processes = processes
         self._claims: dict[ProcessId, Claim | None] = {}
         self._last_of: dict[int, ProcessId] = {}
@@ -140,14 +141,14 @@ class Owners:
         listed = {held.attempt_key for held in self.holdings if held.pids is not None and pid in held.pids}
         if listed:
             return Claim(listed.pop(), SCHEDULER) if len(listed) == 1 else None
-        if self._processes is None or not self.resolves_pids or not isinstance(self._jobs, NamesProcesses):
+        if self._processes is None or not self.resolves_pids or self._names is None:
             return None
         who = self._processes.identity(pid) or self._last_of.get(pid)
         if who is None:
             return None
         self._last_of[pid] = who
         if who not in self._claims:
-            self._claims[who] = self._ask(self._jobs, self._processes, who)
+            self._claims[who] = self._ask(self._names, self._processes, who)
         return self._claims[who]
 
     def is_mps(self, pid: int) -> bool:
@@ -169,7 +170,7 @@ class Owners:
         if len(running) > 1:
             return DISPUTED
         if running:
-            knows = isinstance(self._jobs, NamesProcesses) and self._jobs.knows_allocations
+            knows = self._names is not None and self._names.knows_allocations
             return Owner(running.pop(), 1.0, UNREQUESTED if knows else PROCESS)
         return Owner(None, None, STRAY) if has_strangers else NOBODY
 

@@ -9,7 +9,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, cast
 
 from collector.driver import DriverGoneError
 from collector.source import DeviceReader, Reader, Reading
@@ -52,11 +53,13 @@ def sweep(
         DriverGoneError: the driver must be opened anew.
 
     """
-    by_device = {name: reader for name, reader in readers.items() if isinstance(reader, DeviceReader)}
+    by_device: dict[str, DeviceReader] = {}
     jobs: dict[str, Callable[[], list[_Read]]] = {}
     for name, reader in readers.items():
-        if not isinstance(reader, DeviceReader):
-            jobs[f"source {name}"] = _node_job(name, reader)
+        if reads_devices(type(reader)):
+            by_device[name] = cast("DeviceReader", reader)
+        else:
+            jobs[f"source {name}"] = _node_job(name, cast("Reader", reader))
     if by_device:
         lanes: dict[str, list[KnownDevice]] = {}
         for device in driver.living():
@@ -71,6 +74,12 @@ def sweep(
             _count(health[read.source], read, say_once)
             found[read.source] += read.readings
     return found
+
+
+@cache
+def reads_devices(kind: type) -> bool:
+    """Say whether readers of a class read one device at a time; remembered, for a protocol is slow to ask."""
+    return issubclass(kind, DeviceReader)
 
 
 def _what_is_out(driver: Driver, lane: str) -> str:

@@ -70,6 +70,11 @@ class Energy:
         return millijoules / 1000
 
 
+member: Final = object.__getattribute__
+"""Reads a member of one of the binding's structures past its own ``__getattribute__``, which decodes text and costs
+several times the call to the driver."""
+
+
 def number_of(value_type: int, value: Any) -> float | None:
     """Give what stands in NVML's union; None for NaN, infinities and markers for "no value".
 
@@ -78,7 +83,7 @@ def number_of(value_type: int, value: Any) -> float | None:
     members = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal")
     if value_type >= len(members):
         return None
-    number = getattr(value, members[value_type])
+    number = member(value, members[value_type])
     if isinstance(number, float):
         return number if math.isfinite(number) and abs(number) < SENTINEL_64 else None
     return None if number >= SENTINEL_64 or (value_type == 1 and number >= 2**32 - 1) else number

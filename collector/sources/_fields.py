@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from collector.faults import Fault, fault_of
-from collector.sources._counters import Rise, number_of
+from collector.sources._counters import Rise, member, number_of
 
 if TYPE_CHECKING:
     from collector.driver import Driver, KnownDevice
@@ -88,16 +88,18 @@ class Fields:
         return values
 
     def _found(self, device: KnownDevice, answer: Any) -> dict[tuple[int, int], float]:
+        """Give the numbers by field; the answer is in the order of what was asked."""
         found: dict[tuple[int, int], float] = {}
-        for item in answer:
-            key = (item.fieldId, item.scopeId)
-            if item.nvmlReturn == 0:
-                number = number_of(item.valueType, item.value)
+        asked = self._asked[device.uuid]
+        for key, item in zip(asked, answer, strict=True):
+            code = member(item, "nvmlReturn")
+            if code == 0:
+                number = number_of(member(item, "valueType"), member(item, "value"))
                 if number is not None:
                     found[key] = number
                 else:
-                    self._driver.count(f"field {item.fieldId}", "impossible: a marker for no value")
-            elif fault_of(item.nvmlReturn) in (Fault.UNSUPPORTED, Fault.FORBIDDEN):
+                    self._driver.count(f"field {key[0]}", "impossible: a marker for no value")
+            elif fault_of(code) in (Fault.UNSUPPORTED, Fault.FORBIDDEN):
                 self._asked[device.uuid] = [other for other in self._asked[device.uuid] if other != key]
         return found
 
@@ -119,7 +121,9 @@ class Fields:
 
     def _shares_of(self, device: KnownDevice, found: dict[tuple[int, int], float], answer: Any) -> dict[str, float]:
         before = self._stamped.get(device.uuid)
-        stamp = next((item.timestamp for item in answer or () if item.fieldId in SHARES and item.nvmlReturn == 0), None)
+        stamp = None
+        if answer is not None and any((number, 0) in found for number in SHARES):
+            stamp = next(member(item, "timestamp") for item in answer if member(item, "nvmlReturn") == 0)
         if stamp is None:
             return self._bits_of(device)
         self._stamped[device.uuid] = stamp

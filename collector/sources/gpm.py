@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from collector.faults import Fault, fault_of
 from collector.source import Reading, Source, SourceContext
-from collector.sources._counters import Rise
+from collector.sources._counters import Rise, member
 
 if TYPE_CHECKING:
     from collector.driver import Driver, KnownDevice
@@ -153,8 +153,9 @@ class GpmReader:
 
         What the device does not support is not asked again, nor is traffic that the driver's field values tell.
         """
-        codes = {number: answer.metrics[place].nvmlReturn for place, number in enumerate(pair.wanted)}
-        values = {number: float(answer.metrics[place].value) for place, number in enumerate(pair.wanted)}
+        metrics = member(answer, "metrics")
+        codes = {number: member(metrics[place], "nvmlReturn") for place, number in enumerate(pair.wanted)}
+        values = {number: float(member(metrics[place], "value")) for place, number in enumerate(pair.wanted)}
         kept = tuple(
             number
             for number in pair.wanted

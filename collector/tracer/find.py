@@ -58,7 +58,7 @@ def find_memory(folder: Path) -> memoryview | None:
 
 def _link(path: str) -> str | None:
     try:
-        return str(Path(path).readlink())
+        return os.readlink(path)  # noqa: PTH115 - asked of every open file of every process on a device
     except OSError:
         return None  # closed meanwhile
 

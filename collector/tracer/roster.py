@@ -18,6 +18,9 @@ from collector.tracer.profiles import Profile
 MPS_NAME: Final = "nvidia-cuda-mps"
 """What the kernel keeps, of 15 characters, of the name of the MPS server."""
 
+TRIES_MAX: Final = 10
+"""Looks in a row, one a second, at a process that is on a device and publishes nothing, until the next scan."""
+
 REFUSALS_MAX: Final = 10
 """Refusals in a row after which a process is given up: it does not mend."""
 
@@ -62,6 +65,7 @@ class Roster:
         self._table = ProcessTable(root)
         self._given_up: set[ProcessId] = set()
         self._scan_at = 0.0
+        self._tried: dict[int, int] = {}
 
     def update(self, named: Iterable[int]) -> None:
         """Look at the processes that the driver names and, now and then, at all others."""
@@ -71,6 +75,9 @@ class Roster:
             everybody = set(self._pids())
             self.overlapping = any(self._table.name(pid) == MPS_NAME for pid in everybody)
             wanted |= everybody
+            self._tried.clear()
+        else:
+            wanted = self._worth_a_try(wanted)
         known = {who.pid: who for who in self.members}
         for pid in sorted(wanted - {self._own_number()}):  # what is mapped here stands among our own open files
             who = self._table.identity(pid)
@@ -78,6 +85,17 @@ class Roster:
                 self._try(who)
         if len(self._given_up) > 4 * self._limits.processes:
             self._given_up.clear()
+
+    def _worth_a_try(self, named: set[int]) -> set[int]:
+        """Leave out who was looked at often: a process that is on a device for long will hardly be traced later.
+
+        What is traced at all publishes within the first moments on a device; the next scan looks at everybody again.
+        """
+        self._tried = {pid: times for pid, times in self._tried.items() if pid in named}
+        worth = {pid for pid in named if self._tried.get(pid, 0) < TRIES_MAX}
+        for pid in worth:
+            self._tried[pid] = self._tried.get(pid, 0) + 1
+        return worth
 
     def gone(self) -> list[Member]:
         """Give the members whose process has ended; their memory still stands as it was left."""

@@ -6,6 +6,7 @@ metric, add a row; the store adds the column by itself.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -279,9 +280,11 @@ METRIC_COLUMNS = tuple(column for metric in CATALOGUE for column in metric.colum
 
 def is_possible(metric: Metric, value: float, cadence_seconds: float) -> bool:
     """Say whether a value can be true. NaN and infinities never are; a time within the cadence never exceeds it."""
-    if value != value or value in (float("inf"), float("-inf")):  # noqa: PLR0124 - NaN is what differs from itself
+    if not -math.inf < value < math.inf:  # NaN compares with nothing
         return False
     if metric.lowest is not None and value < metric.lowest:
         return False
-    highest = cadence_seconds if metric.is_time_within_cadence else metric.highest
+    # Asked of every value that an agent reads: the property would cost as much as all the rest.
+    is_time = metric.per_cadence and metric.unit is Unit.SECONDS
+    highest = cadence_seconds if is_time else metric.highest
     return highest is None or value <= highest
