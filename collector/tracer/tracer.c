@@ -207,11 +207,13 @@ static int learn_uuid(struct tracer_region *region, uint32_t ordinal)
     return 1;
 }
 
-/* All devices as soon as CUDA is initialised, so that the first second of each has a name; what is then still missing,
- * when it is used. Before a time is closed: a reader never finds it closed and its device without a name. */
+/* All devices as soon as CUDA runs (before, it may still be initialising), and what is then still missing when it is
+ * used. Called before a time is closed: a reader never finds it closed and its device without a name. */
 static void learn_uuids(struct tracer_region *region)
 {
     static int attempts[TRACER_DEVICES_MAX], is_initialised;
+    if (!atomic_load(&buffers_requested))
+        return;
     int is_first = !is_initialised && learn_uuid(region, 0);
     is_initialised |= is_first;
     for (uint32_t i = 0; i < TRACER_DEVICES_MAX; i++) {

@@ -10,7 +10,7 @@
 enum { SUCCESS = 0, NOT_INITIALIZED = 3, DEVICES = 16 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static int initialised;
+static _Atomic int initialised;
 
 static void inject(void)
 {
