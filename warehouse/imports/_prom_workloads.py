@@ -106,7 +106,7 @@ class Workloads:
             source=self._source,
             name=(run.made_by or workload.id.rpartition("/")[2]) if is_pod else None,
             user=workload.user,
-            account=workload.account,
+            account=workload.account or workload.namespace,
             namespace=workload.namespace,
         )
         attempt = Attempt(
