@@ -78,9 +78,8 @@ def test_pods_that_one_owner_made_are_one_family(client: LocalClient, tmp_path: 
     for number, pod in enumerate(("sweep-a1", "sweep-b2", "sweep-c3", "other-1")):
         at = T0 + 600 * number
         maker = "sweep" if pod.startswith("sweep") else "other"
-        lines.append(
-            f'kube_pod_info{{namespace="team",pod="{pod}",uid="u{number}",created_by_name="{maker}"}} 1 {at}000'
-        )
+        named = f'namespace="team",pod="{pod}"'
+        lines.append(f'kube_pod_info{{{named},uid="u{number}",created_by_name="{maker}"}} 1 {at}000')
         labels = f'gpu="0",UUID="GPU-{number}",Hostname="n1",{named}'
         lines += [f"DCGM_FI_DEV_GPU_UTIL{{{labels}}} 20 {at + step}000" for step in range(0, 600, 30)]
     load(client, tmp_path, "prometheus", "\n".join(lines) + "\n")
