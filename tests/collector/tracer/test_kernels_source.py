@@ -28,7 +28,7 @@ from warehouse.contract.model import KernelProfile, LengthProfile, ProcessSample
 from warehouse.contract.settings import Settings
 
 DEVICE = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
-QUICK = {"TRUELOAD_TRACER_FLUSH_SECONDS": "0.05", "TRUELOAD_TRACER_LATENESS_SECONDS": "0.1"}
+QUICK = {"TRUELOAD_TRACER_FLUSH_SECONDS": "0.05", "TRUELOAD_TRACER_LATENESS_SECONDS": "0.5"}
 KERNEL_SECONDS = 0.25
 
 
