@@ -84,7 +84,7 @@ EXIT_WHEN_SILENT_SECONDS = Setting(
     "exit_when_silent_seconds",
     0.0,
     "seconds",
-    "0: never. Set in containers that can lose their devices while they run: being started anew brings them back.",
+    "With 0 never; containers that can lose their devices while they run get them back by being started anew.",
     0.0,
     86400.0,
 )

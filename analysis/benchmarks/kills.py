@@ -192,7 +192,7 @@ def _distribution(seconds: Sequence[float]) -> dict[str, float]:
 
 BENCHMARK = Benchmark(
     name="kills",
-    description="kill -9 under load, 20 times (200 with --full): nothing acknowledged is lost, nothing doubled.",
+    description="Kills under load, 20 (200 with --full): nothing acknowledged is lost, nothing doubled.",
     run=run,
     needs_sources=False,
 )

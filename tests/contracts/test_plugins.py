@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import keyword
 import re
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,8 @@ def test_the_readme_of_the_folder_names_the_constant(kind: Kind, repository: Pat
 @pytest.mark.parametrize(("kind", "unit"), UNITS)
 def test_a_unit_bears_the_name_of_its_file(kind: Kind, unit: Plugin, repository: Path) -> None:
     folder = repository.joinpath(*kind.package.split("."))
-    assert (folder / f"{unit.name}.py").is_file()
+    stem = f"{unit.name}_" if keyword.iskeyword(unit.name) else unit.name
+    assert (folder / f"{stem}.py").is_file()
 
 
 @pytest.mark.parametrize(("kind", "unit"), UNITS)
