@@ -410,7 +410,8 @@ def test_a_reader_never_sees_half_a_write(state: StandinState, tmp_path: Path, m
             state.write([other])
         assert hammer.stdout is not None
         changes, torn = map(int, hammer.stdout.read().split())
-    assert (changes, torn) == (30000, 0)
+    assert torn == 0
+    assert changes > 3000  # the hammer stops after 30,000, or after a minute on a busy machine
 
 
 def test_a_writer_that_died_in_a_write_does_not_hang_its_readers(node: Node, state: StandinState) -> None:
