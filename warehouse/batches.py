@@ -1,4 +1,4 @@
-"""Batches of agents and collectors: checked one by one, written in groups, each once and whole.
+"""Batches of agents and collectors: checked and written in groups, each judged by itself, each once and whole.
 
 Ledger and rows of a group are written in one transaction, so a batch that is sent again adds nothing, and a batch
 that was acknowledged is there. Values that cannot be true are set aside and counted by sender and column; the rest of
@@ -19,15 +19,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from warehouse import tombstones
-from warehouse.arrow import columns_of
+from warehouse.arrow import as_table, columns_of
 from warehouse.contract.errors import BadInputError
 from warehouse.contract.metrics import CATALOGUE, Metric
-from warehouse.contract.wire import LEDGER_ONLY
+from warehouse.contract.wire import LEDGER_ONLY, stacked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from warehouse.contract.wire import Batch
+    from warehouse.contract.wire import Batch, Table
     from warehouse.store import Store, Transaction
 
 _LEDGER = pa.schema(
@@ -43,6 +43,7 @@ _LEDGER = pa.schema(
 
 
 Numbers = npt.NDArray[np.float64]
+Truths = npt.NDArray[np.bool_]
 Array: TypeAlias = "pa.Array | pa.ChunkedArray"
 Columns = Mapping[str, Array]
 
@@ -57,6 +58,10 @@ _BOUNDS = {
     for column in metric.columns
 }
 """By column: least and greatest possible value, and whether it may not exceed the cadence either."""
+
+
+PARTS = 8
+"""Where something is wrong among batches they are looked at in so many parts, and these in turn, until it is alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +81,8 @@ class Checked:
     boot_id: str
     sequence: int
     part: int
-    tables: Mapping[str, pa.Table]
-    rejected: Mapping[str, int]
+    tables: dict[str, pa.Table]
+    rejected: Counter[str]
 
     @property
     def name(self) -> tuple[str, str, int, int]:
@@ -106,6 +111,57 @@ def check(batch: Batch) -> Checked:
     return _check(batch, {name: columns_of(name, table) for name, table in batch.tables.items() if table.rows})
 
 
+def check_all(batches: Sequence[Batch | Checked]) -> list[Checked | BadInputError]:
+    """Check each batch that is not, with the same outcome as ``check``: what it gives, or why the batch is refused.
+
+    All at once where nothing is wrong, for a small batch by itself costs several times what its values do.
+    """
+    if len(batches) > 1:
+        together = _check_together(batches)
+        if together is None:
+            part = -(-len(batches) // PARTS)
+            pieces = (check_all(batches[at : at + part]) for at in range(0, len(batches), part))
+            return [outcome for piece in pieces for outcome in piece]
+        return together
+    found: list[Checked | BadInputError] = []
+    for batch in batches:
+        try:
+            found.append(batch if isinstance(batch, Checked) else check(batch))
+        except BadInputError as error:
+            found.append(error)
+    return found
+
+
+def _check_together(batches: Sequence[Batch | Checked]) -> list[Checked | BadInputError] | None:
+    """Check batches as if they were one, or give None where any of them is to be refused."""
+    given: dict[str, list[tuple[int, Table]]] = {}
+    for at, batch in enumerate(batches):
+        if not isinstance(batch, Checked):
+            for name, table in batch.tables.items():
+                if table.rows:
+                    given.setdefault(name, []).append((at, table))
+    found = [batch if isinstance(batch, Checked) else _nothing_of(batch) for batch in batches]
+    for name, owned in given.items():
+        try:
+            columns, impossible = _possible(columns_of(name, stacked([table for _, table in owned])))
+        except BadInputError:
+            return None
+        if name == LEDGER_ONLY:
+            return None
+        rows, begin = as_table(columns), 0
+        for at, table in owned:
+            end = begin + table.rows
+            counts = {column: int(np.count_nonzero(places[begin:end])) for column, places in impossible.items()}
+            found[at].rejected.update({column: count for column, count in counts.items() if count})
+            found[at].tables[name] = rows.slice(begin, table.rows)
+            begin = end
+    return [*found]
+
+
+def _nothing_of(batch: Batch) -> Checked:
+    return Checked(batch.agent, batch.boot_id, batch.sequence, batch.part, {}, Counter())
+
+
 def check_arrow(batch: Batch, given: Mapping[str, pa.Table]) -> Checked:
     """Set impossible values of tables aside that have the store's types; ``batch`` tells who sends.
 
@@ -122,13 +178,12 @@ def check_arrow(batch: Batch, given: Mapping[str, pa.Table]) -> Checked:
 def _check(batch: Batch, given: Mapping[str, Columns]) -> Checked:
     if LEDGER_ONLY in given:
         raise BadInputError(batch.agent, LEDGER_ONLY, "belongs to imports, not to batches")
-    tables: dict[str, pa.Table] = {}
-    rejected: Counter[str] = Counter()
+    checked = _nothing_of(batch)
     for name, columns in given.items():
-        possible, counts = _possible(columns)
-        tables[name] = pa.Table.from_arrays(list(possible.values()), list(possible))
-        rejected.update(counts)
-    return Checked(batch.agent, batch.boot_id, batch.sequence, batch.part, tables, rejected)
+        possible, impossible = _possible(columns)
+        checked.tables[name] = as_table(possible)
+        checked.rejected.update({column: int(np.count_nonzero(places)) for column, places in impossible.items()})
+    return checked
 
 
 def commit(store: Store, batches: Sequence[Checked]) -> list[Acceptance]:
@@ -190,23 +245,22 @@ def _count_rejected(transaction: Transaction, batches: Sequence[Checked]) -> Non
             )
 
 
-def _possible(columns: Columns) -> tuple[Columns, dict[str, int]]:
-    """Set impossible metric values of samples to absent and count them by column."""
+def _possible(columns: Columns) -> tuple[Columns, dict[str, Truths]]:
+    """Set impossible metric values of samples to absent, and say by column in which rows they were."""
     cadence = columns.get("cadence_seconds")
     if cadence is None or _all_possible(columns, cadence):
         return columns, {}
-    cleaned, rejected = dict(columns), {}
+    cleaned, impossible = dict(columns), {}
     for metric in CATALOGUE:
         for column in metric.columns:
             values = columns.get(column)
             if values is None or values.null_count == len(values):
                 continue
             good = pc.fill_null(_is_possible(metric, values, cadence), fill_value=True)
-            bad = len(values) - (pc.sum(good).as_py() or 0)
-            if bad:
-                rejected[column] = bad
+            if not pc.all(good).as_py():
+                impossible[column] = ~good.to_numpy(zero_copy_only=False)
                 cleaned[column] = pc.if_else(good, values, pa.scalar(None, values.type))
-    return cleaned, rejected
+    return cleaned, impossible
 
 
 def _all_possible(columns: Columns, cadence: Array) -> bool:
@@ -224,7 +278,7 @@ def _all_possible(columns: Columns, cadence: Array) -> bool:
 
 
 @lru_cache(64)
-def _bounds_of(columns: tuple[str, ...]) -> tuple[list[str], Numbers, Numbers, npt.NDArray[np.bool_]]:
+def _bounds_of(columns: tuple[str, ...]) -> tuple[list[str], Numbers, Numbers, Truths]:
     """Give a table's measured columns, and their bounds, one row a column."""
     names = [name for name in columns if name in _BOUNDS]
     lowest, highest, within_cadence = np.array([_BOUNDS[name] for name in names]).reshape(-1, 3).T

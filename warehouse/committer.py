@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from warehouse import batches
+from warehouse.batches import Checked
 from warehouse.contract.errors import OverloadedError
 from warehouse.settings import COMMIT_WINDOW_SECONDS, FREE_SPACE_FLOOR_BYTES, MAX_WAITING_ROWS
 
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from warehouse.batches import Acceptance, Checked
+    from warehouse.batches import Acceptance
     from warehouse.contract.settings import Settings
+    from warehouse.contract.wire import Batch
     from warehouse.store import Store
 
 LOG = logging.getLogger("trueload.committer")
@@ -40,7 +42,7 @@ SPACE_SECONDS = 0.2
 class _Waiting:
     """A batch, and who waits for what becomes of it: a thread, or a task of an event loop."""
 
-    batch: Checked
+    batch: Batch | Checked
     answer: Future[Acceptance] | asyncio.Future[Acceptance]
     loop: asyncio.AbstractEventLoop | None = None
 
@@ -75,8 +77,10 @@ class Committer:
         self._waiting.put(None)
         self._thread.join()
 
-    def submit(self, batch: Checked) -> Future[Acceptance]:
-        """Queue a batch; the future gives what became of it, after the commit.
+    def submit(self, batch: Batch | Checked) -> Future[Acceptance]:
+        """Queue a batch, checked or not; the future gives what became of it, after the commit.
+
+        It raises BadInputError where the batch was not checked and is wrong.
 
         Raises:
             OverloadedError: more rows wait than the setting allows, or the disk is nearly full; send again later.
@@ -86,11 +90,12 @@ class Committer:
         self._take(_Waiting(batch, answer))
         return answer
 
-    async def write(self, batch: Checked) -> Acceptance:
+    async def write(self, batch: Batch | Checked) -> Acceptance:
         """Queue a batch from a task of an event loop and wait until it is committed.
 
         Raises:
             OverloadedError: as ``submit``.
+            BadInputError: the batch was not checked, and is wrong.
             StoreError: the store refused; nothing of the batch is kept.
 
         """
@@ -154,9 +159,9 @@ class Committer:
 
     def _write(self, group: list[_Waiting]) -> None:
         began = time.monotonic()
-        results: Sequence[Acceptance | Exception]
+        results: list[Acceptance | Exception]
         try:
-            results = batches.commit(self._store, [waiting.batch for waiting in group])
+            results = self._outcomes([waiting.batch for waiting in group])
         except Exception as error:  # whatever broke, every sender must get an answer, and the thread go on
             LOG.exception("%d batches could not be written; their senders keep them", len(group))
             results = [error] * len(group)
@@ -166,6 +171,12 @@ class Committer:
             with self._counting:
                 self._waiting_rows -= sum(waiting.batch.rows for waiting in group)
         _answer(list(zip(group, results, strict=True)))
+
+    def _outcomes(self, group: Sequence[Batch | Checked]) -> list[Acceptance | Exception]:
+        """Check and write; gives what became of each, or why it is refused."""
+        checked = batches.check_all(group)
+        written = iter(batches.commit(self._store, [batch for batch in checked if isinstance(batch, Checked)]))
+        return [next(written) if isinstance(batch, Checked) else batch for batch in checked]
 
 
 def _answer(given: Sequence[tuple[_Waiting, Acceptance | Exception]]) -> None:

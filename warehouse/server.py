@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import uvicorn
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
@@ -111,6 +112,7 @@ def serve(store: Store, app: FastAPI, where: Listening, token: str) -> None:
         access_log=False,
         **tls.options(where.tls),
     )
+    pa.array([0.0])  # Arrow imports pandas at its first array: half a second, before anybody waits
     with _listen(where.host, where.port) as listener:
         bound = listener.getsockname()
         shown = f"[{bound[0]}]" if ":" in bound[0] else bound[0]

@@ -66,9 +66,9 @@ COMMIT_WINDOW_SECONDS = Setting(
 MAX_WAITING_ROWS = Setting(
     "store",
     "max_waiting_rows",
-    2_000_000,
+    1_000_000,
     "rows",
-    "Rows taken but not yet written; about 500 MB. Beyond it senders are told to come again.",
+    "Rows taken but not yet written; about 600 MB. Beyond it senders are told to come again.",
     1,
     100_000_000,
 )

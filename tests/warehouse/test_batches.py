@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warehouse import batches
-from warehouse.batches import Acceptance, check, commit
+from warehouse.batches import Acceptance, Checked, check, check_all, commit
 from warehouse.committer import Committer
 from warehouse.contract import model, wire
 from warehouse.contract.errors import BadInputError, OverloadedError, StoreError
@@ -178,6 +178,43 @@ def test_a_failed_commit_is_told_to_every_sender_of_the_group(tmp_path: Path) ->
         for answer in answers:
             with pytest.raises(StoreError):
                 answer.result(timeout=30)
+
+
+GOOD = wire.Batch("good", "boot", 1, 0.0, samples(driver_util_ratio=[0.5, None]).tables)
+OTHER = wire.Batch("other", "boot", 1, 0.0, samples(node="m", power_watts=[1, 2**53 + 1], share_ratio=0.5).tables)
+EMPTY = wire.Batch("empty", "boot", 1, 0.0, {})
+JOBS = wire.Batch("jobs", "boot", 1, 0.0, wire.from_records([model.Job("c/1#0", "c", "1", "slurm", submit_at=5.5)]))
+IMPOSSIBLE = wire.Batch("impossible", "boot", 1, 0.0, samples(driver_util_ratio=[1.5, 0.5]).tables)
+WRONG = wire.Batch("wrong", "boot", 1, 0.0, samples(driver_util_ratio=["high", 0.5]).tables)
+HALF = wire.Batch("half", "boot", 1, 0.0, samples(node=None).tables)
+IMPORTED = wire.Batch(
+    "imported", "boot", 1, 0.0, {wire.LEDGER_ONLY: wire.Table(1, {"record_key": "k", "content_hash": 1})}
+)
+
+
+@given(st.lists(st.sampled_from([GOOD, OTHER, EMPTY, JOBS, IMPOSSIBLE, WRONG, HALF, IMPORTED]), max_size=20))
+@settings(max_examples=60)
+def test_batches_checked_together_come_out_as_each_by_itself(group: list[wire.Batch]) -> None:
+    for batch, outcome in zip(group, check_all(group), strict=True):
+        [alone] = check_all([batch])
+        assert _shown(outcome) == _shown(alone)
+
+
+def _shown(outcome: Checked | BadInputError) -> object:
+    if isinstance(outcome, BadInputError):
+        return str(outcome)
+    return outcome.name, dict(outcome.rejected), {name: rows.to_pydict() for name, rows in outcome.tables.items()}
+
+
+def test_a_wrong_batch_is_refused_alone_and_the_others_of_its_group_are_written(store: Store, tmp_path: Path) -> None:
+    with Committer(store, tmp_path, Settings({"store.commit_window_seconds": 0.5})) as committer:
+        answers = [committer.submit(batch) for batch in (GOOD, WRONG, IMPOSSIBLE, check(OTHER))]
+    assert answers[0].result() == Acceptance(duplicate=False, rows=2, rejected_values=0)
+    with pytest.raises(BadInputError, match="driver_util_ratio"):
+        answers[1].result()
+    assert answers[2].result() == Acceptance(duplicate=False, rows=2, rejected_values=1)
+    assert answers[3].result().rows == 2
+    assert store.read("SELECT count(*) AS n FROM device_sample")["n"].to_pylist() == [6]
 
 
 @given(

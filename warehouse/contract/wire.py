@@ -12,6 +12,7 @@ import json
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from operator import attrgetter
 
 from warehouse.contract import model
@@ -59,6 +60,18 @@ class Batch:
     part: int = 0
     version: int = field(default=VERSION)
 
+    @property
+    def rows(self) -> int:
+        """Give the number of rows over all tables."""
+        return sum(table.rows for table in self.tables.values())
+
+    @property
+    def nodes(self) -> set[str]:
+        """Give the nodes that any row speaks of."""
+        columns = [table.columns.get("node") for table in self.tables.values() if table.rows]
+        given = [value for column in columns for value in (column if isinstance(column, list) else [column])]
+        return {value for value in given if isinstance(value, str)}
+
 
 def from_records(records: Iterable[model.Record | model.Sample]) -> dict[str, Table]:
     """Turn records into tables, one per kind, rows in the given order."""
@@ -93,6 +106,23 @@ def halves(batch: Batch) -> tuple[dict[str, Table], dict[str, Table]] | None:
 def _cut(column: Column, begin: int, end: int) -> Column:
     """Give a column's values from ``begin`` to ``end``; a bare value stands for any number of them."""
     return column[begin:end] if isinstance(column, Sequence) and not isinstance(column, str) else column
+
+
+def stacked(tables: Sequence[Table]) -> Table:
+    """Put tables of one kind under each other, in the given order."""
+    names = dict.fromkeys(name for table in tables for name in table.columns)
+    return Table(sum(table.rows for table in tables), {name: _stacked(name, tables) for name in names})
+
+
+def _stacked(name: str, tables: Sequence[Table]) -> Column:
+    given = [table.columns.get(name) for table in tables]
+    first = given[0]
+    if not isinstance(first, list) and all(type(values) is type(first) and values == first for values in given):
+        return first
+    column: list[Value] = []
+    for values, table in zip(given, tables, strict=True):
+        column += values if isinstance(values, list) else repeat(values, table.rows)  # type: ignore[arg-type]
+    return column
 
 
 def encode(batch: Batch, level: int = 6) -> bytes:

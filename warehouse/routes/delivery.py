@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from warehouse.contract.wire import Batch
 
 INLINE_BYTES = 16 * 1024
-"""Bodies up to this are checked at once, within about a millisecond: handing them to a thread costs as much again."""
+"""Bodies up to this are read at once, within about a millisecond: handing them to a thread costs as much again."""
 
 BODY = {"type": "string", "format": "binary"}
 
@@ -70,18 +70,18 @@ def add(app: FastAPI, site: web.Site) -> None:
         is_arrow = request.headers.get("content-type", "").startswith(web.ARROW)
         try:
             if len(body) <= INLINE_BYTES:
-                batch, checked = _checked(body, is_arrow=is_arrow)
+                batch, rows = _read(body, is_arrow=is_arrow)
             else:
-                batch, checked = await run_in_threadpool(_checked, body, is_arrow=is_arrow)
-            _check_sender(checked, identity)
-            result = await site.committer.write(checked)
+                batch, rows = await run_in_threadpool(_read, body, is_arrow=is_arrow)
+            _check_sender(rows, identity)
+            result = await site.committer.write(rows)
         except OverloadedError:
             site.observations.batch("turned_away")
             raise
         except Exception:
             site.observations.batch("refused")
             raise
-        site.clocks.note(checked.agent, request.headers, batch.sent_at, taken_at)
+        site.clocks.note(batch.agent, request.headers, batch.sent_at, taken_at)
         site.observations.taken(batch, result, time.time())
         return web.json_answer(
             {
@@ -89,7 +89,7 @@ def add(app: FastAPI, site: web.Site) -> None:
                 "duplicate": result.duplicate,
                 "rows": result.rows,
                 "rejected_values": result.rejected_values,
-                **site.desk.acknowledgement(checked.agent, checked.boot_id),
+                **site.desk.acknowledgement(batch.agent, batch.boot_id),
                 "taken_at": taken_at,
                 "answered_at": time.time(),
             }
@@ -106,15 +106,16 @@ def add(app: FastAPI, site: web.Site) -> None:
     )
 
 
-def _checked(body: bytes, *, is_arrow: bool) -> tuple[Batch, batches.Checked]:
+def _read(body: bytes, *, is_arrow: bool) -> tuple[Batch, Batch | batches.Checked]:
+    """Read a body, what came and what is to be written; values in JSON are checked then, together with others'."""
     if is_arrow:
         batch, tables = decode_arrow(body)
         return batch, batches.check_arrow(batch, tables)
     batch = decode(body, "batch")
-    return batch, batches.check(batch)
+    return batch, batch
 
 
-def _check_sender(batch: batches.Checked, identity: Identity) -> None:
+def _check_sender(batch: Batch | batches.Checked, identity: Identity) -> None:
     """Refuse a batch in which a node's own token speaks for another node."""
     if identity.node is None:
         return
