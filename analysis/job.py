@@ -14,7 +14,7 @@ from analysis.sources import READINGS
 from analysis.summaries import RUNG_COLUMNS
 from warehouse.contract.metrics import RUNGS_BEST_FIRST, Rung
 from warehouse.contract.model import FAILED_STATES
-from warehouse.contract.units import epoch, iso
+from warehouse.contract.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE, epoch, iso
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -189,31 +189,57 @@ def _finding(rule: str, text: str, value: float, threshold: float, unit: str) ->
     return {"rule": rule, "title": text, "text": text, "value": value, "threshold": threshold, "unit": unit}
 
 
+def _near(table: Any, instant: Any, attempt_keys: Sequence[str], window: Span) -> Any:
+    return table.filter(
+        table.attempt_key.isin(list(attempt_keys)), instant >= timestamp(window[0]), instant < timestamp(window[1])
+    )
+
+
+_ROLLED = {
+    "driver_util_ratio": ("driver_util_seconds", "driver_util_known_seconds"),
+    "engine_active_ratio": ("engine_active_seconds", "engine_active_known_seconds"),
+    "sm_active_ratio": ("sm_active_seconds", "sm_active_known_seconds"),
+    "process_count": ("process_seconds", "process_known_seconds"),
+    "power_watts": ("power_joules", "power_known_seconds"),
+    "gpu_bound_ratio": ("gpu_bound_seconds", "gpu_bound_known_seconds"),
+    "memory_used_bytes": ("memory_byte_seconds", "memory_known_seconds"),
+}
+"""The sum and the time behind each mean of a timeline that is made of roll-ups."""
+
+
+def _from_rollups(tables: Tables, attempt_keys: Sequence[str], window: Span, length: float) -> tuple[float, Any]:
+    """Give the length of a step and the means by step, from the finest roll-up that still knows the job."""
+    minutes = _near(tables.rollup_1m, tables.rollup_1m.start_at, attempt_keys, window)
+    by_minute = fetch(minutes.aggregate(count=minutes.count())).numbers("count")[0] > 0
+    hours = _near(tables.rollup_1h, tables.rollup_1h.start_at, attempt_keys, window)
+    own, finest = (minutes, SECONDS_PER_MINUTE) if by_minute else (hours, SECONDS_PER_HOUR)
+    step = max(length, finest)
+    own = own.mutate(step=((seconds(own.start_at) - window[0]) / step).floor().cast("int64"))
+    means = {name: own[amount].sum() / own[known].sum().nullif(0.0) for name, (amount, known) in _ROLLED.items()}
+    return step, own.group_by("step").aggregate(**means)
+
+
 def timeline(tables: Tables, attempt_keys: Sequence[str], window: Span) -> list[dict[str, object]]:
     """Give the means over all devices of a job in equal steps of time; a step without data has None everywhere.
 
-    Steps are never shorter than the cadence of the samples.
+    Steps are never shorter than the cadence of the samples, or, where those are gone, than a minute or an hour.
     """
-    samples = tables.device_sample
-    own = samples.filter(
-        samples.attempt_key.isin(list(attempt_keys)),
-        samples.sampled_at >= timestamp(window[0]),
-        samples.sampled_at < timestamp(window[1]),
-    )
+    own = _near(tables.device_sample, tables.device_sample.sampled_at, attempt_keys, window)
     cadence = fetch(own.aggregate(cadence=own.cadence_seconds.max())).numbers("cadence")[0]
+    length = (window[1] - window[0]) / TIMELINE_POINTS
     if np.isnan(cadence):
-        return []
-    step = max((window[1] - window[0]) / TIMELINE_POINTS, float(cadence))
-    own = own.mutate(step=((seconds(own.sampled_at) - window[0]) / step).floor().cast("int64"))
-    rows = fetch(
-        own.group_by("step")
-        .aggregate(
+        step, points = _from_rollups(tables, attempt_keys, window, length)
+    else:
+        step = max(length, float(cadence))
+        own = own.mutate(step=((seconds(own.sampled_at) - window[0]) / step).floor().cast("int64"))
+        points = own.group_by("step").aggregate(
             **{name: own[name].mean() for name in _TIMELINE},
             gpu_bound_ratio=(own.gpu_bound_seconds / own.cadence_seconds).mean(),
             memory_used_bytes=own.memory_used_bytes.mean(),
         )
-        .order_by("step")
-    )
+    rows = fetch(points.order_by("step"))
+    if not rows.rows:
+        return []
     names = [name for name in rows.number_names if name != "step"]
     at = {int(number): row for row, number in enumerate(rows.numbers("step"))}
     nothing: dict[str, Any] = dict.fromkeys(names)

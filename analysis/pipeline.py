@@ -18,6 +18,7 @@ from analysis.identity import PSEUDONYMS, Naming, naming, without
 from analysis.memory import Memory
 from analysis.recommend import advise, recommend_document
 from analysis.repetition import FamilyReport, families_document, find_families
+from analysis.rows import resolution
 from analysis.study import Gathered, Study, gather, gather_attempts, judge, resolve
 from analysis.tracing import Rows
 from analysis.window import edge, week_of, week_window, weeks_before, weeks_between
@@ -74,6 +75,10 @@ class _Question:
         if end is not None and until > end:
             raise BadUseError(f"until: whole sealed days are read here, and they end at {iso(end)}; ask the server")
 
+    def resolution(self, since: float, until: float) -> str:
+        """Say what is left of the time between two instants (``rows.resolution``)."""
+        return resolution(self.tables.rolled, since, until)
+
     @property
     def zone(self) -> ZoneInfo:
         """Give the zone of the answer's days and weeks."""
@@ -111,7 +116,8 @@ def _waste(question: _Question) -> Document:
     study = question.study(by_week=by == "week")
     if study is None:
         return waste.nothing_wasted(asked.window, by, asked.zone)
-    return waste.waste_document(study, by, asked.zone, naming=question.naming)
+    document = waste.waste_document(study, by, asked.zone, naming=question.naming)
+    return document | {"resolution": question.resolution(*study.span())}
 
 
 def _jobs(question: _Question) -> Document:
@@ -165,6 +171,7 @@ def _header(question: _Question, study: Study | None) -> Document:
         "until": iso(until),
         "zone": str(asked.zone),
         "rung": None if study is None else study.rung,
+        "resolution": None if study is None else question.resolution(since or 0.0, until or 0.0),
         "coverage_ratio": None if total is None else total.coverage_ratio,
         "used_ratio": None if total is None else total.used_ratio,
     }
@@ -177,6 +184,7 @@ def _fleet(question: _Question) -> Document:
     events = fleet.gather_events(question.tables, *study.span())
     document = fleet.fleet_document(study, events, asked.zone, question.settings)
     # A node is often one person's: how busy it was is for those who may know whose.
+    document |= {"resolution": question.resolution(*study.span())}
     return document if question.tables.fleet is None else {**document, "by_node": []}
 
 
@@ -254,7 +262,7 @@ def _weekly(question: _Question) -> Document:
     evidence = gather_evidence(study, settings, at)
     report = find_families(evidence, settings)
     events = fleet.gather_events(tables, *study.span(at))
-    return weekly.weekly_document(
+    document = weekly.weekly_document(
         study,
         [week for week, _ in weeks],
         zone,
@@ -263,6 +271,7 @@ def _weekly(question: _Question) -> Document:
         {**_advice(question, study, evidence, report, at), "rung": study.rung},
         traced_week.week_document(evidence, Rows(tables, study.span(at))),
     )
+    return document | {"resolution": question.resolution(*study.span(at))}
 
 
 def _last_complete_week(tables: Tables, known: Span, zone: ZoneInfo) -> str:

@@ -143,6 +143,19 @@ class Kept:
         return ranges(np.setdiff1d(np.arange(since, until), inside)) if inside.size else [(since, until)]
 
 
+def resolution(rolled: Sequence[RolledHour], since: float, until: float) -> str:
+    """Say what is left of the time between two instants, at its poorest: ``samples``, ``minutes``, ``hours``.
+
+    ``attempts``: all of it lies before what is kept, and means of whole attempts are left, if anything.
+    """
+    if rolled and until <= rolled[0].hour_at:
+        return "attempts"
+    inside = [one for one in rolled if since < one.hour_at + SECONDS_PER_HOUR and one.hour_at < until]
+    if any(one.samples_gone and one.minutes_gone for one in inside):
+        return "hours"
+    return "minutes" if any(one.samples_gone for one in inside) else "samples"
+
+
 def ranges(hours: Ints) -> list[tuple[int, int]]:
     """Give whole numbers in order as half-open ranges without a hole."""
     if not hours.size:

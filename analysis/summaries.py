@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from analysis.frames import Tables, fetch, none_if_nan
+from analysis.frames import Tables, fetch, none_if_nan, timestamp
 from warehouse.contract.metrics import RUNGS_BEST_FIRST, Rung
+from warehouse.contract.rollups import SUMMARY_SOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,8 +38,11 @@ class Summary:
 
 
 def gather_summaries(tables: Tables) -> Mapping[str, Summary]:
-    """Give what is summed up, by attempt key."""
-    rows = fetch(tables.attempt_summary.order_by("attempt_key", "source"))
+    """Give what is summed up, by attempt key.
+
+    What is made of roll-ups counts only where these are gone: of attempts that ended before the first that is kept.
+    """
+    rows = fetch(_of_sources(tables).order_by("attempt_key", "source"))
     found: dict[str, Summary] = {}
     coverage, assumed = rows.numbers("coverage_ratio"), rows.values("coverage_assumed")
     columns: dict[str, Any] = {name: rows.numbers(name) for name in (*_MEANS, *_AMOUNTS)}
@@ -53,6 +57,15 @@ def gather_summaries(tables: Tables) -> Mapping[str, Summary]:
         known = [peak for peak in peaks if peak is not None]
         found[key] = Summary(means, max(known, default=None))
     return found
+
+
+def _of_sources(tables: Tables) -> Any:
+    summary = tables.attempt_summary
+    own = summary.source.startswith(SUMMARY_SOURCE)
+    if not tables.rolled:
+        return summary.filter(~own)
+    ended = tables.attempt.filter(tables.attempt.end_at <= timestamp(tables.rolled[0].hour_at))
+    return summary.filter(~own | summary.attempt_key.isin(ended.attempt_key))
 
 
 def mean_of(summary: Summary | None, rung: Rung) -> Mean | None:

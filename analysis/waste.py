@@ -61,6 +61,7 @@ def nothing_wasted(window: Window, by: str, zone: tzinfo) -> dict[str, object]:
         "zone": str(zone),
         "by": by,
         "rung": None,
+        "resolution": None,
         "jobs": 0,
         "attempts": 0,
         "gpu_seconds": as_document(GpuSeconds(allocated=0.0, unknown=0.0, failed=0.0)),

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Self
 
-from warehouse import lake, rollups
+from warehouse import lake, retention, rollups, summaries
 from warehouse.contract.errors import StoreError
-from warehouse.settings import KEEP_DAYS, KEEP_REPLACED_SECONDS, KEEPER_INTERVAL_SECONDS, SEAL_AFTER_SECONDS
+from warehouse.settings import KEEP_REPLACED_SECONDS, KEEPER_INTERVAL_SECONDS, SEAL_AFTER_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,12 +25,13 @@ LOG = logging.getLogger("trueload.keeper")
 
 
 def keep(store: Store, data: Path, settings: Settings, now: float) -> int:
-    """Do one round: seal days that ended, forget those past their time, publish and tidy. Gives what was changed.
+    """Do one round: sum up, seal days that ended, forget those past their time, publish, tidy. Gives what was changed.
 
     A day is sealed ``lake.seal_after_seconds`` after it ended, so that late batches find it still hot. A day that
     cannot be sealed stays where it is and is tried again next time.
     """
-    changed = rollups.roll(store, settings, now)
+    retention.drop_late(store)
+    changed = rollups.roll(store, settings, now) + summaries.summarise(store)
     for table, day in lake.days_to_seal(store, _day(now - settings[SEAL_AFTER_SECONDS])):
         try:
             sealed = lake.seal(store, data, table, day)
@@ -39,8 +40,7 @@ def keep(store: Store, data: Path, settings: Settings, now: float) -> int:
             continue
         LOG.info("sealed %s of %s: %d rows, %d bytes", table, day, sealed.row_count, sealed.file_bytes)
         changed += 1
-    if settings[KEEP_DAYS]:
-        changed += len(lake.drop_days(store, _day(now) - timedelta(days=settings[KEEP_DAYS])))
+    changed += retention.forget(store, settings, now)
     if changed:
         lake.publish(store, data)
     lake.tidy(store, data, settings[KEEP_REPLACED_SECONDS])

@@ -233,12 +233,9 @@ def tidy(store: Store, data: Path, older_than_seconds: float) -> list[Path]:
     return orphans
 
 
-def drop_days(store: Store, before: date) -> list[SealedDay]:
-    """Forget sealed days before a day (retention); ``tidy`` removes their files after the next ``publish``."""
-    gone = [day for day in sealed_days(store) if day.date < before]
-    with store.transaction() as transaction:
-        transaction.execute("DELETE FROM sealed_day WHERE date < ?", [before])
-    return gone
+def drop_day(transaction: Transaction, day: SealedDay) -> None:
+    """Forget a sealed day of a table; ``tidy`` removes its files after the next ``publish``."""
+    transaction.execute("DELETE FROM sealed_day WHERE table_name = ? AND date = ?", [day.table, day.date])
 
 
 def _day_query(table: str, day: date, old: Path | None) -> str:

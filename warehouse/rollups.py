@@ -191,6 +191,11 @@ def _samples(transaction: Transaction, store: Store, begin: datetime, end: datet
 
 def _take_note(transaction: Transaction, hours: Sequence[datetime], rule: Rule, longest: dict[datetime, float]) -> None:
     listed = list(hours)
+    transaction.execute(
+        "DELETE FROM summarised WHERE attempt_key IN "
+        "(SELECT attempt_key FROM attempt WHERE start_at < ? AND end_at > ?)",
+        [listed[-1] + 2 * _HOUR, listed[0] - _HOUR],
+    )
     transaction.execute("DELETE FROM rollup_due WHERE hour_at IN (SELECT unnest(?::TIMESTAMP[]))", [listed])
     transaction.execute("DELETE FROM rolled_hour WHERE hour_at IN (SELECT unnest(?::TIMESTAMP[]))", [listed])
     found = transaction.execute(f"SELECT bucket_at, sum(sample_count)::BIGINT FROM {_fresh(HOUR)} GROUP BY 1")

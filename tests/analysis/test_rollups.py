@@ -14,7 +14,7 @@ from analysis.benchmarks._fleet import Fleet, write_fleet
 from analysis.benchmarks._same import count_values, differences
 from analysis.benchmarks.engines import ask_all
 from tests.analysis.worlds import T0, World, allocation, attempt, job, sample
-from warehouse import rollups
+from warehouse import rollups, summaries
 from warehouse.contract.model import Device
 from warehouse.contract.settings import Settings
 from warehouse.contract.units import SECONDS_PER_HOUR, iso
@@ -109,3 +109,41 @@ def test_a_fleet_answers_the_same_from_roll_ups(fleet: tuple[Store, list[Any]]) 
     store, expected = fleet
     assert places(expected, answers(store)) == []
     assert sum(map(count_values, expected)) > 1000
+
+
+def test_when_samples_are_gone_old_weeks_come_out_the_same_and_say_from_what(fleet: tuple[Store, list[Any]]) -> None:
+    store, expected = fleet
+    assert [found["resolution"] for found in expected[:3]] == ["samples"] * 3
+    gone(store)
+    found = answers(store)
+    assert {answer["resolution"] for answer in found if "resolution" in answer} == {"minutes"}
+    assert places(expected, found, ".resolution", ".timeline.points") == []
+    shown = found[-1]["timeline"]["points"]
+    was = expected[-1]["timeline"]["points"]
+    assert shown[1]["driver_util_ratio"] == pytest.approx(was[1]["driver_util_ratio"], abs=0.01)
+    gone(store, "minutes")
+    found = answers(store, asked=ASKED[:1])
+    assert found[0]["resolution"] == "hours"
+    assert places(expected[0], found[0], ".resolution") == []
+
+
+def test_when_roll_ups_are_gone_too_summaries_of_attempts_answer(world: World) -> None:
+    records = [job(), attempt(end=7200.0), allocation(end=7200.0), job(2), attempt(2, 86400.0, 90000.0)]
+    at = [60.0 * step for step in range(120)] + [86400.0 + 60.0 * step for step in range(60)]
+    told = {"driver_util_ratio": 0.25, "process_count": 1.0}
+    world.fill(records, [sample(moment, owner=1 if moment < 7200 else 2, **told) for moment in at])
+    asked: list[tuple[str, dict[str, str]]] = [("waste", {"until": iso(T0 + 7200.0) or ""})]
+    (expected,) = answers(world.store, asked=asked)
+    rollups.roll(world.store, Settings(), FOREVER)
+    summaries.summarise(world.store)
+    (same,) = answers(world.store, asked=asked)
+    gone(world.store)
+    with world.store.transaction() as transaction:
+        for table, instant in (("rolled_hour", "hour_at"), ("rollup_1h", "bucket_at"), ("rollup_1m", "bucket_at")):
+            transaction.execute(f"DELETE FROM {table} WHERE {instant} < make_timestamp(?)", [int((T0 + 80000) * 1e6)])
+    (found,) = answers(world.store, asked=asked)
+    assert (expected["resolution"], found["resolution"]) == ("samples", "attempts")
+    assert places(expected, same) == []
+    for name in ("allocated", "used", "held_idle", "unknown"):
+        assert found["gpu_seconds"][name] == pytest.approx(expected["gpu_seconds"][name], rel=1e-9), name
+    assert (found["gpu_seconds"]["gaps"], expected["gpu_seconds"]["gaps"]) == (None, 5400.0)

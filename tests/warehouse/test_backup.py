@@ -71,7 +71,8 @@ def test_a_restored_store_holds_what_was_backed_up_and_nothing_later(store: Stor
 def test_a_backup_stays_whole_when_the_lake_goes_on(store: Store, tmp_path: Path) -> None:
     backup.write_backup(store, tmp_path / "backup")
     lake.seal(store, store.data, "device_sample", date(1970, 1, 2))
-    lake.drop_days(store, date(1970, 1, 2))
+    with store.transaction() as transaction:
+        lake.drop_day(transaction, lake.sealed_days(store)[0])
     lake.publish(store, store.data)
     lake.tidy(store, store.data, 0.0)
     assert wrong(backup.restore_backup(tmp_path / "backup", tmp_path / "again")) == []

@@ -70,12 +70,16 @@ class WasteRow:
 
 @dataclass(frozen=True, slots=True)
 class WasteDocument:
-    """``trueload waste --json``; rows in order of held idle time."""
+    """``trueload waste --json``; rows in order of held idle time.
+
+    ``resolution`` says what is left of the time, at its poorest: ``samples``, ``minutes``, ``hours`` or ``attempts``.
+    """
 
     since: str | None
     until: str | None
     zone: str
     rung: str | None
+    resolution: str | None
     jobs: int
     attempts: int
     gpu_seconds: GpuSecondsPart
@@ -220,7 +224,7 @@ class JobDocument:
 
 @dataclass(frozen=True, slots=True)
 class WeeklyDocument:
-    """``trueload report weekly --format json``."""
+    """``trueload report weekly --format json``; ``resolution`` as in :class:`WasteDocument`."""
 
     week: str
     zone: str
@@ -233,6 +237,7 @@ class WeeklyDocument:
     recommendations: dict[str, object] | list[RecommendationPart]
     outcomes: dict[str, object] | list[dict[str, object]]
     coverage: dict[str, object] | float | None
+    resolution: str
     tracer: dict[str, object]
 
 

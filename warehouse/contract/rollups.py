@@ -26,6 +26,10 @@ MINUTE, HOUR = "rollup_1m", "rollup_1h"
 BUCKET_SECONDS = {MINUTE: int(SECONDS_PER_MINUTE), HOUR: int(SECONDS_PER_HOUR)}
 """The roll-ups of device samples, finest first, and how long a bucket of each is."""
 
+SUMMARY_SOURCE = "samples"
+"""The ``source`` of rows of ``attempt_summary`` that are made of roll-ups; with ``:`` and a name for a reading that
+covers less than the others."""
+
 SOURCES = "rollup_source"
 """Which source measured what on which device, by owner and hour."""
 
