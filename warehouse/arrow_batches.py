@@ -29,6 +29,7 @@ EARLIEST, LATEST = -62_135_596_800, 253_402_300_799
 
 _INSTANT = pa.timestamp("us")
 LONGEST_NAME = 200
+_SCHEMA, _ROWS = "schema", "record batch"
 _HEADER, _COMPRESSION = 2, 3
 """Numbers of fields in the flat buffers of Arrow's messages (Arrow format, Message.fbs): ``Message.header``,
 ``RecordBatch.compression``."""
@@ -75,6 +76,9 @@ def _stream(source: pa.BufferReader) -> pa.Table:
     begin = source.tell()
     schema = None
     while (message := _next(source)) is not None:
+        if message.type != (_SCHEMA if schema is None else _ROWS):
+            # Arrow verifies what a header says it is; one that says nothing would be read unverified, out of bounds.
+            raise BadInputError(ORIGIN, None, f"a message of type {message.type}; expected a schema, then rows")
         if schema is None:
             schema = pa.ipc.read_schema(message)
         elif _is_compressed(bytes(message.metadata)):
@@ -85,6 +89,8 @@ def _stream(source: pa.BufferReader) -> pa.Table:
     source.seek(begin)
     rows = pa.ipc.open_stream(source).read_all()
     source.seek(end)
+    if rows.num_rows > wire.MAX_ROWS:  # a table without columns has any number of them in a few bytes
+        raise BadInputError(ORIGIN, None, f"{rows.num_rows} rows, at most {wire.MAX_ROWS} are taken: send parts")
     rows.validate(full=True)
     return rows
 

@@ -98,6 +98,16 @@ def stream(rows: pa.Table, /, options: pa.ipc.IpcWriteOptions | None = None, **m
     return bytes(sink.getvalue())
 
 
+def unverified(whole: bytes) -> bytes:
+    """Give a stream whose first message does not say of what kind its header is: Arrow leaves such a one unverified."""
+    metadata = bytes(pa.ipc.read_message(pa.BufferReader(whole)).metadata)
+    root = int.from_bytes(metadata[:4], "little")
+    layout = root - int.from_bytes(metadata[root : root + 4], "little", signed=True)
+    kind = root + int.from_bytes(metadata[layout + 6 : layout + 8], "little")
+    assert metadata[kind] == 1, "a schema"
+    return whole.replace(metadata, metadata[:kind] + b"\0" + metadata[kind + 1 :])
+
+
 NODE = to_arrow("node", rows()["node"])
 HOSTILE = {
     "nothing": b"",
@@ -132,6 +142,16 @@ def test_arrow_that_is_no_batch_is_refused(body: bytes) -> None:
 
     with pytest.raises(BadInputError):
         take()
+
+
+def test_a_message_of_no_kind_is_refused_before_its_header_is_read() -> None:
+    with pytest.raises(BadInputError, match="a message of type unknown"):
+        decode_arrow(unverified(stream(NODE)))
+
+
+def test_many_rows_in_few_bytes_are_refused_before_they_are_unpacked() -> None:
+    with pytest.raises(BadInputError, match="at most 1000000 are taken"):
+        decode_arrow(stream(pa.table({"gpu_count": pa.nulls(wire.MAX_ROWS + 1)})))
 
 
 def test_arrow_with_any_byte_changed_is_read_or_refused_and_never_breaks() -> None:
