@@ -24,6 +24,7 @@ from collector.owners import KERNEL, Use
 from collector.process_rows import ProcessRows
 from collector.registry import sources
 from collector.source import BeginsAnew, DeviceReader, LateReader, Reader, Source, SourceContext
+from collector.steps_seen import StepsSeen
 from collector.sweep import SourceHealth, sweep
 from collector.watch import EventWatch
 from warehouse.contract import wire
@@ -95,6 +96,8 @@ class Agent:
         self._open: list[OpenSource] = []
         self._late: list[LateReader] = []
         self._watch: EventWatch | None = None
+        self.steps = StepsSeen()
+        """Steps that traced processes counted, for the exporter."""
         self.on_readings: Callable[[Moment, Mapping[str, Sequence[Reading]]], None] = lambda _moment, _found: None
         """Called with each round of readings, by source."""
 
@@ -234,6 +237,7 @@ class Agent:
             news = self.attribution.refresh(self._driver.devices)
             samples = self.attribution.table(rows)
             records = [*records, *news, *self.attribution.observed()]
+        self.steps.take(records)
         tables = wire.from_records(records)
         if samples is not None:
             tables["device_sample"] = samples

@@ -46,6 +46,7 @@ class KnownDevice:
     (``1g.12gb``), and ``share_ratio``, its part of the card's compute slices. ``minor_number`` is that of
     ``/dev/nvidia<minor>``, which is not the index on every board. ``told_by_fields`` are the metrics that field values
     tell of it. ``calling`` is the call that is out right now, with the monotonic time of its begin.
+    ``memory_util_ratio`` is what the driver said last of its memory's utilization, where the exporter is to tell it.
     """
 
     uuid: str
@@ -62,6 +63,7 @@ class KnownDevice:
     share_ratio: float = 1.0
     minor_number: int | None = None
     told_by_fields: frozenset[str] = frozenset()
+    memory_util_ratio: float | None = None
     calling: tuple[str, float] | None = None
 
     @property

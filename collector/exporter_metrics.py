@@ -8,7 +8,7 @@ job are off unless a number of them is allowed, and go when the job lets go of t
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collector.recent import Latest, Recent
     from collector.ship import Shipper
     from collector.spool import Spool
+    from collector.steps_seen import StepsSeen
     from collector.sweep import SourceHealth
 
 DEVICE_LABELS: Final = ("gpu_uuid", "gpu", "node", "model")
@@ -48,6 +49,7 @@ class Subject:
     shipper: Shipper | None = None
     current_seconds: float = 5.0
     most_jobs: int = 0
+    steps: StepsSeen | None = None
 
 
 def device_families(subject: Subject) -> Iterator[Metric]:
@@ -109,6 +111,12 @@ def job_families(subject: Subject, now: float) -> Iterator[Metric]:
         if device.uuid in shares:
             allocated.add_metric(_labels(subject, device), min(1.0, shares[device.uuid]))
     yield allocated
+    if subject.steps is not None:
+        yield CounterMetricFamily(
+            "trueload_node_steps_total",
+            "Steps that traced processes of this node counted since the agent began.",
+            value=subject.steps.total,
+        )
     by_job: dict[tuple[str, str], float] = {}
     for attempt_key, device_uuid, share in held:
         by_job[attempt_key, device_uuid] = by_job.get((attempt_key, device_uuid), 0.0) + share
@@ -121,10 +129,26 @@ def job_families(subject: Subject, now: float) -> Iterator[Metric]:
         for (workload, device_uuid), share in list(by_job.items())[: subject.most_jobs]:
             workloads.add_metric([device_uuid, subject.node, workload], share)
         yield workloads
+        yield _steps_of_workloads(subject, {workload for workload, _ in by_job})
         left_out = max(0, len(by_job) - subject.most_jobs)
         yield GaugeMetricFamily(
             "trueload_agent_workload_series_left_out", "Series of workloads beyond the number allowed.", value=left_out
         )
+
+
+def _steps_of_workloads(subject: Subject, held: set[str]) -> Metric:
+    """Give the steps of workloads: of those that hold a device first, then of those seen last, up to the number."""
+    family = CounterMetricFamily(
+        "trueload_workload_steps_total",
+        "Steps that the workload's processes here counted.",
+        labels=("node", "workload"),
+    )
+    known = {} if subject.steps is None else subject.steps.of_workloads()
+    newest = list(reversed(known))
+    ordered = [one for one in newest if one in held] + [one for one in newest if one not in held]
+    for workload in ordered[: subject.most_jobs]:
+        family.add_metric([subject.node, workload], known[workload])
+    return family
 
 
 def agent_families(subject: Subject) -> Iterator[Metric]:
@@ -208,6 +232,8 @@ _DCGM: Final = (
     ("DCGM_FI_DEV_FB_USED", "memory_used_bytes", 1 / MIB, "Framebuffer memory used (in MiB)."),
     ("DCGM_FI_DEV_POWER_USAGE", "power_watts", 1.0, "Power draw (in W)."),
     ("DCGM_FI_DEV_GPU_TEMP", "temperature_celsius", 1.0, "GPU temperature (in C)."),
+    ("DCGM_FI_DEV_MEMORY_TEMP", "memory_temperature_celsius", 1.0, "Memory temperature (in C)."),
+    ("DCGM_FI_DEV_MEM_CLOCK", "memory_clock_hertz", 1e-6, "Memory clock frequency (in MHz)."),
     ("DCGM_FI_DEV_SM_CLOCK", "sm_clock_hertz", 1e-6, "SM clock frequency (in MHz)."),
     ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "energy_joules", 1000.0, "Energy since the agent began (in mJ)."),
     ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "engine_active_ratio", 1.0, "Ratio of time the graphics engine is active."),
@@ -215,23 +241,54 @@ _DCGM: Final = (
     ("DCGM_FI_PROF_SM_OCCUPANCY", "sm_occupancy_ratio", 1.0, "Ratio of resident warps to the most that fit."),
     ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "tensor_active_ratio", 1.0, "Ratio of cycles the tensor pipe is active."),
     ("DCGM_FI_PROF_DRAM_ACTIVE", "dram_active_ratio", 1.0, "Ratio of cycles the memory interface is active."),
+    ("DCGM_FI_PROF_PIPE_FP64_ACTIVE", "fp64_active_ratio", 1.0, "Ratio of cycles the fp64 pipe is active."),
+    ("DCGM_FI_PROF_PIPE_FP32_ACTIVE", "fp32_active_ratio", 1.0, "Ratio of cycles the fp32 pipe is active."),
+    ("DCGM_FI_PROF_PIPE_FP16_ACTIVE", "fp16_active_ratio", 1.0, "Ratio of cycles the fp16 pipe is active."),
 )
 _DCGM_LABELS: Final = ("gpu", "UUID", "pci_bus_id", "device", "modelName", "Hostname", "DCGM_FI_DRIVER_VERSION")
 
 
 def dcgm_families(subject: Subject) -> Iterator[Metric]:
     """Give the same values under the names, units and labels of dcgm-exporter."""
-    values = _current(subject)
-    for name, ours, factor, text in _DCGM:
-        family = GaugeMetricFamily(name, text, labels=_DCGM_LABELS)
-        for device in subject.driver.devices:
+    values, driver = _current(subject), subject.driver
+
+    def scaled(ours: str, factor: float) -> Callable[[KnownDevice], float | None]:
+        def read(device: KnownDevice) -> float | None:
             value = _first(subject, values, device.uuid, ours)
+            return None if value is None else value * factor
+
+        return read
+
+    def free(device: KnownDevice) -> float | None:
+        used = _first(subject, values, device.uuid, "memory_used_bytes")
+        return None if used is None or device.memory_bytes is None else (device.memory_bytes - used) / MIB
+
+    def memory_util(device: KnownDevice) -> float | None:
+        is_current = _first(subject, values, device.uuid, "memory_used_bytes") is not None
+        return device.memory_util_ratio * 100 if is_current and device.memory_util_ratio is not None else None
+
+    def last_xid(device: KnownDevice) -> float | None:
+        said = driver.last_xid.get(device.uuid, "")
+        return float(said) if said.isdecimal() else None
+
+    reads = [(name, text, scaled(ours, factor)) for name, ours, factor, text in _DCGM]
+    reads.append(("DCGM_FI_DEV_FB_FREE", "Framebuffer memory not used, reserved included (in MiB).", free))
+    reads.append(("DCGM_FI_DEV_MEM_COPY_UTIL", "Memory utilization (in %).", memory_util))
+    reads.append(("DCGM_FI_DEV_XID_ERRORS", "Value of the last XID error since the agent began.", last_xid))
+    for name, text, read in reads:
+        family = GaugeMetricFamily(name, text, labels=_DCGM_LABELS)
+        for device in driver.devices:
+            value = read(device)
             if value is not None:
-                number = str(device.index)
-                labels = [number, device.uuid, device.pci_bus_id or "", f"nvidia{number}", device.gpu_model or ""]
-                family.add_metric([*labels, subject.node, subject.driver.driver_version or ""], value * factor)
+                family.add_metric(_dcgm_labels(subject, device), value)
         if family.samples:
             yield family
+
+
+def _dcgm_labels(subject: Subject, device: KnownDevice) -> list[str]:
+    number = str(device.index)
+    labels = [number, device.uuid, device.pci_bus_id or "", f"nvidia{number}", device.gpu_model or ""]
+    return [*labels, subject.node, subject.driver.driver_version or ""]
 
 
 def _current(subject: Subject) -> Values:

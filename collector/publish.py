@@ -48,6 +48,7 @@ def open_exporter(
             shipper=shipper,
             current_seconds=current_seconds,
             most_jobs=settings[names.EXPORTER_MOST_JOB_SERIES],
+            steps=agent.steps,
         )
         yield from metrics.device_families(subject)
         yield from metrics.job_families(subject, time.time())

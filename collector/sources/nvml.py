@@ -34,9 +34,10 @@ METRICS = (
 class NvmlReader:
     """Reads the gauges of each device, and its counters as the amounts since the reading before."""
 
-    def __init__(self, driver: Driver) -> None:
-        """Read through an open driver."""
+    def __init__(self, driver: Driver, *, tells_memory_util: bool = False) -> None:
+        """Read through an open driver; ``tells_memory_util`` costs one call more, for the exporter's dcgm names."""
         self._driver = driver
+        self._tells_memory_util = tells_memory_util
         self._energy = Energy(driver)
         self._fields = Fields(driver)
         self._processes = Processes(driver)
@@ -56,6 +57,10 @@ class NvmlReader:
         for name, clock in (("sm_clock_hertz", nvml.NVML_CLOCK_SM), ("memory_clock_hertz", nvml.NVML_CLOCK_MEM)):
             megahertz = driver.call(device, "nvmlDeviceGetClockInfo", clock)
             values[name] = None if megahertz is None else megahertz * 1e6
+        if self._tells_memory_util:
+            rates = driver.call(device, "nvmlDeviceGetUtilizationRates")
+            known = rates is not None and rates.memory <= PERCENT_MAX
+            device.memory_util_ratio = rates.memory / PERCENT_MAX if known else None
         values |= self._fields.read(device)
         pids, processes = self._processes.read(device)
         values["process_count"] = None if pids is None else len(pids)
@@ -102,7 +107,9 @@ def _known(values: dict[str, float | None]) -> dict[str, float]:
 
 
 def _open(context: SourceContext) -> NvmlReader:
-    return NvmlReader(context.driver)
+    from collector.settings import EXPORTER_DCGM_NAMES  # which imports this module for its constant
+
+    return NvmlReader(context.driver, tells_memory_util=context.settings[EXPORTER_DCGM_NAMES])
 
 
 SOURCE = Source(

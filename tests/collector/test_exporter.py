@@ -26,8 +26,11 @@ from collector.job_source import Holding
 from collector.recent import Recent
 from collector.source import Reading
 from collector.spool import Bounds, Spool
+from collector.steps_seen import MOST_REMEMBERED, StepsSeen
 from collector.sweep import SourceHealth
+from warehouse.contract.clocks import Offset
 from warehouse.contract.errors import BadUseError
+from warehouse.contract.model import Job, ProcessSample
 
 UUIDS = ("GPU-a", "GPU-b")
 MODEL = 'hostile "model"\nwith a line'
@@ -66,11 +69,13 @@ def serve(subject: metrics.Subject) -> Iterator[Any]:
     """Give a function that serves a subject and gives the address."""
     opened: list[Exporter] = []
 
-    def start(shown: metrics.Subject, not_ready: str | None = None) -> str:
+    def start(shown: metrics.Subject, not_ready: str | None = None, *, dcgm_names: bool = False) -> str:
         def families() -> Iterator[Metric]:
             yield from metrics.device_families(shown)
             yield from metrics.job_families(shown, 1000.0)
             yield from metrics.agent_families(shown)
+            if dcgm_names:
+                yield from metrics.dcgm_families(shown)
 
         opened.append(Exporter("127.0.0.1:0", families, lambda: not_ready))
         return f"http://127.0.0.1:{opened[-1].port}"
@@ -165,6 +170,7 @@ def test_dcgm_exporters_names_come_in_its_units(subject: metrics.Subject) -> Non
         "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": 2000.0,
         "DCGM_FI_DEV_SM_CLOCK": 1980.0,
         "DCGM_FI_DEV_POWER_USAGE": 300.0,
+        "DCGM_FI_DEV_FB_FREE": 80 * 1024.0 - 3.0,
     }
 
 
@@ -212,13 +218,26 @@ def test_what_a_scraper_gets_passes_promtool(subject: metrics.Subject, serve: An
         "energy_joules": 2.0, "temperature_celsius": 50.0, "sm_clock_hertz": 1e9, "power_watts": 300.0,
     }  # fmt: skip
     read(subject, {"nvml": [Reading("GPU-a", everything)]})
-    shown = replace(
-        subject, holdings=(Holding("c/1#0:1", "GPU-a", 1.0, None),), most_jobs=10, rejected={"power_watts": 1}
+    seen = StepsSeen()
+    seen.take([sample("p1", 5, "c/1#0:1")])
+    subject.driver.last_xid["GPU-a"] = "79"
+    shipper: Any = SimpleNamespace(
+        **dict.fromkeys(("shipped_total", "refused_total", "failed_total", "lost_by_server_total"), 1),
+        last_success_at=1.0,
+        clock=Offset(-0.1, 0.2),
     )
+    held = (Holding("c/1#0:1", "GPU-a", 1.0, None),)
+    shown = replace(subject, holdings=held, most_jobs=10, rejected={"power_watts": 1}, steps=seen, shipper=shipper)
     answer = get(f"{serve(shown)}/metrics")
     assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
     ran = subprocess.run([promtool, "check", "metrics"], input=answer.data, capture_output=True, check=False)
     assert (ran.returncode, ran.stdout + ran.stderr) == (0, b"")
+    foreign = get(f"{serve(shown, dcgm_names=True)}/metrics").data
+    assert b"DCGM_FI_DEV_XID_ERRORS{" in foreign
+    ran = subprocess.run([promtool, "check", "metrics"], input=foreign, capture_output=True, check=False)
+    complaints = (ran.stdout + ran.stderr).decode().splitlines()
+    # The one thing that it has against dcgm-exporter's conventions is the label modelName.
+    assert all(line.startswith("DCGM_FI_") and "camelCase" in line for line in complaints)
 
 
 def test_hostile_names_are_text(subject: metrics.Subject, serve: Any) -> None:
@@ -270,6 +289,60 @@ def test_an_agent_that_is_started_again_gets_its_address_back_at_once(subject: m
 def test_an_address_that_cannot_be_had_is_named(listen: str) -> None:
     with pytest.raises(BadUseError, match=r"agent\.exporter_listen: cannot listen"):
         Exporter(listen, list, lambda: None)
+
+
+def sample(process: str, steps: int | None, workload: str | None, device: str = "GPU-a") -> ProcessSample:
+    where = ("c", "node-1", device, 7, 0.0, 10.0, "kernels")
+    return ProcessSample(*where, attempt_key=workload, process_key=process, steps_total=steps)
+
+
+def test_steps_are_counted_once_per_process_and_added_up_per_workload(subject: metrics.Subject) -> None:
+    seen = StepsSeen()
+    seen.take([sample("p1", 5, "c/1#0:1"), sample("p1", 5, "c/1#0:1", "GPU-b"), sample("p2", 2, "c/1#0:1")])
+    seen.take(
+        [sample("p1", 9, "c/1#0:1"), sample("p3", None, "c/2#0:1"), sample("p4", 3, None), Job("j", "c", "1", "s")]
+    )
+    seen.take([sample("p1", 4, "c/1#0:1")])  # a counter never goes back
+    found = samples(metrics.job_families(replace(subject, steps=seen, most_jobs=10), 5.0))
+    assert found["trueload_node_steps_total"] == {"": 14.0}
+    families = metrics.job_families(replace(subject, steps=seen, most_jobs=10), 5.0)
+    (family,) = (family for family in families if family.name == "trueload_workload_steps")
+    assert [(one.labels["workload"], one.value) for one in family.samples] == [("c/1#0:1", 11.0)]
+
+
+def test_u26_series_of_steps_are_bounded_and_those_that_hold_a_device_come_first(subject: metrics.Subject) -> None:
+    seen = StepsSeen()
+    seen.take([sample(f"p{number}", 1, f"c/{number}#0:1") for number in range(2 * MOST_REMEMBERED)])
+    assert len(seen.of_workloads()) == MOST_REMEMBERED
+    held = (Holding(f"c/{MOST_REMEMBERED + 5}#0:1", "GPU-a", 1.0, None),)
+    families = list(metrics.job_families(replace(subject, steps=seen, holdings=held, most_jobs=3), 5.0))
+    (family,) = (family for family in families if family.name == "trueload_workload_steps")
+    last = 2 * MOST_REMEMBERED - 1
+    wanted = [f"c/{number}#0:1" for number in (MOST_REMEMBERED + 5, last, last - 1)]
+    assert [one.labels["workload"] for one in family.samples] == wanted
+    assert not [
+        family
+        for family in metrics.job_families(replace(subject, steps=seen, holdings=held), 5.0)
+        if "workload" in family.name
+    ]
+
+
+def test_dcgm_names_that_are_worked_out_and_those_without_a_value(subject: metrics.Subject) -> None:
+    read(
+        subject,
+        {"nvml": [Reading("GPU-a", {"memory_used_bytes": 30 * 1024**3}), Reading("GPU-b", {"power_watts": 1.0})]},
+    )
+    assert "DCGM_FI_DEV_XID_ERRORS" not in samples(metrics.dcgm_families(subject))
+    subject.driver.last_xid["GPU-b"] = "79"
+    subject.driver.devices[0].memory_util_ratio = 0.25
+    subject.driver.devices[1].memory_util_ratio = 0.5  # of a device whose memory was not read just now
+    families = {
+        family.name: {one.labels["UUID"]: one.value for one in family.samples}
+        for family in metrics.dcgm_families(subject)
+    }
+    assert families["DCGM_FI_DEV_FB_FREE"] == {"GPU-a": 50 * 1024.0}
+    assert families["DCGM_FI_DEV_MEM_COPY_UTIL"] == {"GPU-a": 25.0}
+    assert families["DCGM_FI_DEV_XID_ERRORS"] == {"GPU-b": 79.0}
 
 
 def test_what_a_shipper_did_is_told(subject: metrics.Subject) -> None:
