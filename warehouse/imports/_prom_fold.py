@@ -87,6 +87,9 @@ class Fold:
         self._pods: dict[tuple[str, str], PodFacts] = {}
         self._exporting: set[tuple[str, str]] = set()
         self._is_sm_active: set[_Key] = set()
+        self._learnt: dict[int, Mapping[str, str]] = {}
+        self._devices: dict[int, tuple[Mapping[str, str], DeviceName | None]] = {}
+        self._owners: dict[tuple[int, bool], Workload | None] = {}
         self._unused = 0
         self._unused_digest = blake2b(digest_size=8)
 
@@ -99,6 +102,9 @@ class Fold:
             BadRowError: labels that cannot be names.
 
         """
+        if id(labels) in self._learnt:
+            return
+        self._learnt[id(labels)] = labels
         if any(name.startswith("exported_") for name in labels):
             self._exporting.add(target(labels))
         if labels.get("__name__") in POD_FACTS:
@@ -117,7 +123,7 @@ class Fold:
         name = point.name
         if name in POD_FACTS:
             self._learn_pod(point.labels)
-        device = None if name in POD_FACTS else device_name(point.labels, self._options.node)
+        device = None if name in POD_FACTS else self._device_name(point.labels)
         meaning = SERIES.get(name)
         if device is None or (meaning is None and name not in MEMORY_TOTALS and name not in JOB_IDS | DEVICE_INFOS):
             if is_inside:
@@ -135,9 +141,22 @@ class Fold:
         moment = self._moments.setdefault((key, meaning.exporter), {}).setdefault(at, _Moment(is_stated=is_stated))
         moment.values.setdefault(name, (meaning, point.value, name))
         moment.count += 1
-        owner = workload(point.labels, self._exporter_pods, exported=target(point.labels) in self._exporting)
+        owner = self._owner(point.labels)
         if owner is not None:
             moment.owners.setdefault(owner)
+
+    def _device_name(self, labels: Mapping[str, str]) -> DeviceName | None:
+        """Find a series' device, once for one object of labels, which is kept so that its number stays its own."""
+        known = self._devices.get(id(labels))
+        if known is None:
+            known = self._devices[id(labels)] = (labels, device_name(labels, self._options.node))
+        return known[1]
+
+    def _owner(self, labels: Mapping[str, str]) -> Workload | None:
+        place = id(labels), target(labels) in self._exporting
+        if place not in self._owners:
+            self._owners[place] = workload(labels, self._exporter_pods, exported=place[1])
+        return self._owners[place]
 
     def records(self, window: str, line: int) -> Iterator[Imported]:
         """Give one record for each device and exporter, and one for what was passed over; ``window`` names them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from warehouse.imports._values import LATEST_AT, BadRowError
@@ -15,6 +16,7 @@ MILLISECONDS_FROM: Final = LATEST_AT
 MOST_LABELS: Final = 64
 """Prometheus' usual bound is 30; exporters reach for it."""
 
+_KEPT_SERIES: Final = 1 << 16
 _NAME: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]{0,254}", re.ASCII)
 _LABEL: Final = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]{0,254})\s*=\s*"((?:[^"\\]|\\.)*)"\s*(,?)', re.ASCII)
 _VALUE: Final = re.compile(
@@ -43,13 +45,14 @@ def point(text: str) -> Point:
         BadRowError: it is no sample.
 
     """
-    head = _NAME.match(text)
-    if head is None:
-        raise BadRowError("not a sample", f"expected NAME{{LABELS}} VALUE, found {text[:80]!r}")
-    labels: dict[str, str] = {}
-    at = head.end()
-    if text.startswith("{", at):
-        at = _labels(text, at + 1, labels)
+    close = text.rfind("}") + 1
+    if close and " # " not in text:
+        try:
+            name, labels, at = _series(text[:close])
+        except BadRowError:
+            name, labels, at = _read_series(text)
+    else:
+        name, labels, at = _read_series(text)
     rest = _VALUE.match(text, at) if text[at : at + 1].isspace() else _VALUE.match(f" {text[at:]}")
     if rest is None:
         raise BadRowError("bad value", f"expected a number, perhaps a time, found {text[at : at + 80]!r}")
@@ -62,7 +65,23 @@ def point(text: str) -> Point:
         stamp /= 1000
     if stamp is not None and not 0 <= stamp <= LATEST_AT:
         raise BadRowError("bad time", f"{rest[2]}; expected milliseconds or seconds since the epoch, 1970 to 2100")
-    return Point(head[0], labels, value, stamp)
+    return Point(name, labels, value, stamp)
+
+
+def _read_series(text: str) -> tuple[str, dict[str, str], int]:
+    """Read name and labels, and give where they end."""
+    head = _NAME.match(text)
+    if head is None:
+        raise BadRowError("not a sample", f"expected NAME{{LABELS}} VALUE, found {text[:80]!r}")
+    labels: dict[str, str] = {}
+    at = head.end()
+    if text.startswith("{", at):
+        at = _labels(text, at + 1, labels)
+    return head[0], labels, at
+
+
+_series = lru_cache(maxsize=_KEPT_SERIES)(_read_series)
+"""A page comes again and again with the same series: each is read once, and its labels are one object."""
 
 
 def _labels(text: str, at: int, labels: dict[str, str]) -> int:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Final
 
 from warehouse.contract.metrics import BY_NAME
@@ -115,18 +116,28 @@ class Columns:
 
 def put(measures: Measures, head: Head, column: str, text: str, *, decimal_comma: bool) -> None:
     """Add one value, which may bear its unit, to the measures."""
+    found = _value(head, column, text, decimal_comma=decimal_comma)
+    if isinstance(found, Altered):
+        measures.altered.append(found)
+    else:
+        measures.metrics[column] = found
+
+
+@lru_cache(maxsize=1 << 16)
+def _value(head: Head, column: str, text: str, *, decimal_comma: bool) -> float | Altered:
+    """Read one value; those of a log come again and again."""
     match = _VALUE.match(text)
     number = None if match is None else plain_number(match["number"], decimal_comma=decimal_comma)
     if match is None or number is None:
-        measures.altered.append(Altered(head.name, "not a number, left out", text))
-        return
+        return Altered(head.name, "not a number, left out", text)
     wanted = BY_NAME[column].unit
     unit = (match["unit"] or head.unit or UNIT_OF_COLUMN[wanted]).lower()
     kind, factor = UNITS.get(unit, (None, 1.0))
     if kind is not wanted:
-        measures.altered.append(Altered(head.name, "unit not understood, left out", f"{text}, expected {wanted.value}"))
-        return
-    measures.put(column, number, factor, head.name, text)
+        return Altered(head.name, "unit not understood, left out", f"{text}, expected {wanted.value}")
+    checked = Measures()
+    checked.put(column, number, factor, head.name, text)
+    return checked.metrics[column] if column in checked.metrics else checked.altered[0]
 
 
 class LogClock:

@@ -69,7 +69,7 @@ class LogReader:
         """Read one line; None for a header, a line of units, or an empty one."""
         if text.lstrip().startswith("#"):
             return self._dmon_header(line, text)
-        if not text.strip() or self._csv_header(text):
+        if not text.strip() or (not text[0].isdigit() and self._csv_header(text)):
             return None
         if self.columns is None and _MONITOR_LINE.match(text):
             self.columns = Columns.of(_MONITOR_HEADS, QUERY_METRICS, decimal_comma=False)
