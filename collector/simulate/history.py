@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from collector.simulate import traced
 from collector.simulate.activity import NOISE_LENGTH, PEAK_OVER_MEAN, minute_mean, noise_index
 from collector.simulate.scenario import IDLE, MINUTE_SECONDS, GpuModel, Level, Scenario, SimulatedDevice
 from collector.simulate.schedule import PlannedAttempt, attempts, inventory, records
@@ -19,6 +20,8 @@ from warehouse.contract import wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from warehouse.contract.model import KernelProfile, LengthProfile, ProcessSample
 
 AGENT: Final = "demo-history"
 ROWS_PER_BATCH: Final = 20_160
@@ -72,6 +75,8 @@ def _all_tables(
             kept = [segment for segment in segments if source != "kernels" or segment.level.gpu_bound is not None]
             for piece in _pieces(kept):
                 yield {"device_sample": _sample_table(scenario.cluster, device, start_at, source, piece)}
+                if source == "kernels":
+                    yield wire.from_records(_traced(scenario.cluster, device, start_at, until_at, piece))
 
 
 def _segments(
@@ -146,6 +151,26 @@ def _sample_table(
         "source": source,
     }
     return wire.Table(rows, {**tags, **{name: _shortest(values) for name, values in columns.items()}})
+
+
+def _traced(
+    cluster: str, device: SimulatedDevice, start_at: float, until_at: float, segments: list[Segment]
+) -> list[ProcessSample | KernelProfile | LengthProfile]:
+    """Give what the tracer of each owner told beside the device's own rows."""
+    told: list[ProcessSample | KernelProfile | LengthProfile] = []
+    for segment in segments:
+        attempt, level = segment.attempt, segment.level
+        if attempt is None:
+            continue
+        told += traced.profiles(cluster, device, attempt, level, until_at)
+        tables, first = _tables(level, device.model), noise_index(segment.seed, segment.first)
+        busy = [_slice(tables[name], first, segment.last - segment.first) for name in _COLUMNS["kernels"]]
+        for begin in range(segment.first, segment.last, traced.CELL_MINUTES):
+            end = min(begin + traced.CELL_MINUTES, segment.last)
+            sums = tuple(sum(column[begin - segment.first : end - segment.first]) for column in busy)
+            span = (start_at + begin * MINUTE_SECONDS, start_at + end * MINUTE_SECONDS)
+            told.append(traced.process_sample(cluster, device, attempt, level, span, sums))
+    return told
 
 
 def _slice(table: Values, first: int, count: int) -> Values:

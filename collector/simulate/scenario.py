@@ -61,7 +61,8 @@ class Level:
 
     ``spread`` is the largest relative deviation of a minute from the mean. ``stall`` is the share of each minute in
     which nothing runs, in one piece; the rest is busier, so that the mean holds. ``gpu_bound`` and ``copy`` are None
-    where no tracer runs in the job. ``memory`` is the share of the card's memory that is held.
+    where no tracer runs in the job; where one does, ``launches`` and ``steps`` are per second. ``memory`` is the share
+    of the card's memory that is held.
     """
 
     driver: float = 0.0
@@ -76,6 +77,8 @@ class Level:
     processes: int = 1
     gpu_bound: float | None = None
     copy: float | None = None
+    launches: float = 0.0
+    steps: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse what could not be true, so that no value ever has to be clamped."""
@@ -83,6 +86,8 @@ class Level:
         busiest = max(shares) * (1 + self.spread)
         if not 0 <= self.stall < 1 or busiest > (1 - self.stall) * (1 + 1e-9) or min(shares) < 0:
             raise ValueError(f"with spread and stall a share would reach {busiest / (1 - self.stall):.3f}")
+        if (self.gpu_bound is None) != (self.launches == 0) or self.gpu_bound == 0:
+            raise ValueError("gpu_bound and launches go together, and both are above 0")
 
 
 IDLE: Final = Level(processes=0)

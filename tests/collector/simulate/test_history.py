@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from collector.simulate.history import write_history
+from collector.simulate.history import ROWS_PER_BATCH, write_history
 from collector.simulate.scenario import Scenario, load_scenario
 from collector.simulate.schedule import attempts, records
 from warehouse.contract import wire
@@ -150,7 +150,9 @@ def test_energy_is_the_power_of_the_minute(batches: list[wire.Batch]) -> None:
 def test_jobs_go_before_their_samples_and_each_batch_is_small(batches: list[wire.Batch]) -> None:
     assert set(batches[0].tables) == {"job", "attempt", "allocation", "node", "device", "event"}
     assert batches[0].tables["job"].rows == 818
-    rows = [batch.tables["device_sample"].rows for batch in batches[1:]]
+    tables = [table for batch in batches[1:] for table in batch.tables.values()]
+    rows = [batch.tables["device_sample"].rows for batch in batches[1:] if "device_sample" in batch.tables]
+    assert max(table.rows for table in tables) <= ROWS_PER_BATCH
     assert max(rows) <= 20_160
     assert max(len(wire.encode(batch, 1)) for batch in batches[:4]) < 1024**2
 
@@ -191,6 +193,39 @@ def test_the_jobs_that_carry_the_tracer_have_kernel_time_and_no_others(
 ) -> None:
     owners = {owner for table in samples(batches, "kernels") for owner in values(table, "attempt_key")}
     assert {workload_of[owner] for owner in owners} == {"simulation", "pretrain"}
+
+
+def rows_of(batches: list[wire.Batch], table: str) -> Iterator[dict[str, Any]]:
+    for batch in batches:
+        found = batch.tables.get(table)
+        if found is not None:
+            columns = {name: values(found, name) for name in found.columns}
+            yield from (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+
+
+def test_what_the_tracer_told_of_processes_agrees_with_their_device(batches: list[wire.Batch]) -> None:
+    device = sum(sum(values(table, "gpu_bound_seconds")) for table in samples(batches, "kernels"))
+    told = list(rows_of(batches, "process_sample"))
+    assert sum(row["gpu_bound_seconds"] for row in told) == pytest.approx(device, rel=1e-5)
+    assert all(row["covered_seconds"] == row["cadence_seconds"] <= 600 for row in told)
+    assert all(row["steps_total"] > 0 and row["kernel_count"] == row["launch_count"] for row in told)
+
+
+def test_kernels_and_gaps_of_the_hours_add_up_to_the_launches(
+    batches: list[wire.Batch], workload_of: dict[str, str]
+) -> None:
+    launches = sum(row["launch_count"] for row in rows_of(batches, "process_sample"))
+    assert sum(row["launch_count"] for row in rows_of(batches, "kernel_profile")) == pytest.approx(launches, rel=1e-6)
+    lengths = list(rows_of(batches, "length_profile"))
+    for kind in ("kernel", "gap"):
+        count = sum(row["length_count"] for row in lengths if row["kind"] == kind)
+        assert count == pytest.approx(launches, rel=1e-6)
+    keys = [
+        (row["attempt_key"], row["profile"], row["hour_at"], row["kind"], row["shortest_seconds"]) for row in lengths
+    ]
+    assert len(set(keys)) == len(keys)
+    gaps = [row for row in lengths if row["kind"] == "gap" and workload_of[row["attempt_key"]] == "simulation"]
+    assert max(gaps, key=lambda row: row["length_count"])["shortest_seconds"] == pytest.approx(2**19 / 1e9)  # 0.78 ms
 
 
 def test_busy_time_lies_between_the_longer_part_and_the_sum(batches: list[wire.Batch]) -> None:
