@@ -224,7 +224,7 @@ def _tracer(attempt: Mapping[str, Any]) -> Table:
         "driver utilization over the best measure": None if inflation is None else f"{100 * inflation:+.0f} points",
         "launches per second": known["launches_per_second"],
         "mean kernel length": _microseconds(known["mean_kernel_seconds"]),
-        "steps": known["steps_total"],
+        "steps": None if known["steps_total"] is None else f"{known['steps_total']:,}",
         "steps per second": known["steps_per_second"],
     }
     for name, value in facts.items():
