@@ -24,7 +24,7 @@ from warehouse.contract.settings import AnySetting, Setting
 if TYPE_CHECKING:
     import threading
 
-    from collector.job_source import History
+    from collector.job_source import History, JobSource
     from warehouse.contract.settings import Settings
 
 LOG = logging.getLogger("trueload.jobs")
@@ -283,14 +283,25 @@ def open_history(settings: Settings) -> History:
         BadUseError: there is no such source, or it has no history.
 
     """
+    source = able(settings[SOURCE])
+    if source.history is None:
+        raise BadUseError(f"{SOURCE.name}: {source.name} has no history; it is followed")
+    return source.history(settings)
+
+
+def able(name: str) -> JobSource:
+    """Give the source of that name, if it knows a whole cluster.
+
+    Raises:
+        BadUseError: it does not, or there is none.
+
+    """
     from collector.registry import job_sources
 
-    name, known = settings[SOURCE], job_sources()
-    able = [one.name for one in known.values() if one.history is not None]
-    source = known.get(name)
-    if source is None or source.history is None:
-        raise BadUseError(f"{SOURCE.name}: no accounting of {name!r}; there is {', '.join(able)}")
-    return source.history(settings)
+    known = {one.name: one for one in job_sources().values() if one.history is not None or one.follower is not None}
+    if name not in known:
+        raise BadUseError(f"{SOURCE.name}: no cluster is known to {name!r}; there are {', '.join(known)}")
+    return known[name]
 
 
 def open_accounting(settings: Settings) -> Accounting:

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from warehouse.contract.errors import UnreachableError
 
 if TYPE_CHECKING:
+    import threading
+
     from collector.cgroups import Place
+    from warehouse.contract.model import Record
     from warehouse.contract.settings import AnySetting, Settings
 
 
@@ -104,12 +107,36 @@ class History(Protocol):
         ...
 
 
+class Follower(Protocol):
+    """What a scheduler tells of jobs as it happens: for the one collector of a cluster."""
+
+    cluster: str
+
+    def follow(self, tell: Callable[[list[Record]], None], stop: threading.Event) -> None:
+        """Tell of everything that is there, then of each change, until told to stop.
+
+        Raises:
+            UnreachableError: the scheduler does not answer, or not any more; called again, it begins anew.
+            BadUseError: it never can be asked, as things are set up.
+
+        """
+        ...
+
+    def look(self, tell: Callable[[list[Record]], None]) -> None:
+        """Tell of everything that is there. Raises as ``follow``."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class JobSource:
-    """One place that knows jobs: on a node (``open``), and where it can, those of a whole cluster (``history``)."""
+    """One place that knows jobs: on a node (``open``), and where it can, those of a whole cluster.
+
+    Of a cluster it tells what was (``history``), or what is and what becomes of it (``follower``).
+    """
 
     name: str
     description: str
     open: Callable[[Settings], JobReader]
     settings: tuple[AnySetting, ...] = ()
     history: Callable[[Settings], History] | None = None
+    follower: Callable[[Settings], Follower] | None = None

@@ -48,11 +48,14 @@ def jobs_command() -> None:
 @_chosen
 @click.pass_obj
 def run_command(root: Root, /, **chosen: str | None) -> None:
-    """Go on until stopped (SIGTERM, Ctrl-C): what happened since, every jobs.interval_seconds."""
+    """Go on until stopped (SIGTERM, Ctrl-C): Slurm's accounting by the interval, Kubernetes as it changes."""
     from collector.accounting import open_accounting
+    from collector.following import open_follower, run_follower
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    accounting = open_accounting(_override(root.settings(), chosen))
+    settings = _override(root.settings(), chosen)
+    follower = open_follower(settings)
+    accounting = open_accounting(settings) if follower is None else None
     stop = threading.Event()
 
     def ask(_number: int, _frame: FrameType | None) -> None:
@@ -60,12 +63,13 @@ def run_command(root: Root, /, **chosen: str | None) -> None:
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        accounting.run(stop)
+        if accounting is not None:
+            accounting.run(stop)
+        elif follower is not None:
+            run_follower(settings, follower, stop)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    told = accounting.tally
-    logging.getLogger("trueload.jobs").info("%d windows, %d rows, %d kept", told.windows, told.rows, told.kept)
 
 
 @jobs_command.command("once")
@@ -75,8 +79,15 @@ def run_command(root: Root, /, **chosen: str | None) -> None:
 def once_command(root: Root, /, *, as_json: bool, **chosen: str | None) -> None:
     """Bring in what happened since the last time, up to now, and say what became of it."""
     from collector.accounting import open_accounting
+    from collector.following import look_once, open_follower
 
-    tally = open_accounting(_override(root.settings(), chosen)).catch_up()
+    settings = _override(root.settings(), chosen)
+    follower = open_follower(settings)
+    if follower is not None:
+        count = look_once(settings, follower)
+        click.echo(json.dumps({"records": count}, indent=2) if as_json else f"{count} records sent")
+        return
+    tally = open_accounting(settings).catch_up()
     if as_json:
         click.echo(json.dumps(tally.document(), indent=2))
         return

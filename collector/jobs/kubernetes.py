@@ -14,6 +14,9 @@ from typing import Final
 
 from collector import job_source as kind
 from collector.device_ids import parse_device_id
+from collector.jobs._kube_api import KubeApi
+from collector.jobs._kube_pods import Reading
+from collector.jobs._kube_watch import PodFollower
 from collector.jobs._pod_resources import PodDevice, PodResources
 from collector.jobs._resource_slices import Slices, read_slices
 from warehouse.contract.errors import TrueloadError
@@ -231,9 +234,46 @@ def _open(settings: Settings) -> KubernetesJobs:
     )
 
 
+URL = Setting(
+    "jobs", "kubernetes_url", "", "URL", "Empty: the API server of the cluster that the collector runs in, as a pod."
+)
+API_SECONDS = Setting(
+    "jobs", "kubernetes_timeout_seconds", 30.0, "seconds", "A page of 500 pods takes a busy server seconds.", 1.0, 600.0
+)
+USER_LABELS = Setting(
+    "jobs",
+    "kubernetes_user_labels",
+    ("trueload/user", "kueue.x-k8s.io/owner", "user", "owner"),
+    "names",
+    "Kubernetes knows no users of pods: labels or annotations that name one, of the pod or its owner, best first.",
+)
+ACCOUNT_LABELS = Setting(
+    "jobs",
+    "kubernetes_account_labels",
+    ("trueload/account", "team", "project"),
+    "names",
+    "Whose share a pod uses: labels or annotations, best first; without any the namespace stands for it.",
+)
+
+
+def _follower(settings: Settings) -> PodFollower:
+    from collector.following import folder_of
+    from collector.settings import CLUSTER
+
+    reading = Reading(
+        settings[CLUSTER], tuple(settings[RESOURCES]), tuple(settings[USER_LABELS]), tuple(settings[ACCOUNT_LABELS])
+    )
+    api = KubeApi.of_cluster(settings[URL], settings[API_SECONDS])
+    return PodFollower(settings[CLUSTER], api, reading, folder_of(settings))
+
+
 JOB_SOURCE = kind.JobSource(
     name="kubernetes",
     description="Kubernetes on its node: the kubelet says which pod holds what, control groups whose a process is.",
     open=_open,
-    settings=(SOCKET, TIMEOUT_SECONDS, POLL_SECONDS, RESOURCES, DRA_DRIVERS, USE_SLICES, POD_LOGS, CGROUP_ROOT),
+    settings=(
+        *(SOCKET, TIMEOUT_SECONDS, POLL_SECONDS, RESOURCES, DRA_DRIVERS, USE_SLICES, POD_LOGS, CGROUP_ROOT),
+        *(URL, API_SECONDS, USER_LABELS, ACCOUNT_LABELS),
+    ),
+    follower=_follower,
 )

@@ -304,7 +304,7 @@ def test_other_clusters_are_asked_for_by_name() -> None:
 
 
 def test_a_source_without_history_is_named_with_those_that_have_one() -> None:
-    with pytest.raises(BadUseError, match="no accounting of 'process'; there is slurm"):
+    with pytest.raises(BadUseError, match="no cluster is known to 'process'; there are kubernetes, slurm"):
         open_history(Settings({"jobs.source": "process"}))
 
 
