@@ -51,8 +51,8 @@ def measure_reading(processes: int = 8, rounds: int = 10) -> ReadingFigures:
         TrueloadError: a process did not start.
     """
     devices = [f"GPU-{uuid.UUID(int=place // 2)}" for place in range(processes)]
-    with _running(devices) as pids:
-        cards = [SimpleNamespace(uuid=device, gpu_model=None) for device in sorted(set(devices))]
+    with running(devices) as pids:
+        cards = [SimpleNamespace(uuid=device, gpu_model=None, parent_uuid=None) for device in sorted(set(devices))]
         context = SourceContext(cast("Any", SimpleNamespace(devices=cards)), Settings())
         reader = KernelsReader(context)
         on = {
@@ -81,7 +81,12 @@ def measure_reading(processes: int = 8, rounds: int = 10) -> ReadingFigures:
 
 
 @contextmanager
-def _running(devices: list[str]) -> Iterator[list[int]]:
+def running(devices: list[str]) -> Iterator[list[int]]:
+    """Have a traced process on each of these devices, by UUID; gives their numbers.
+
+    Raises:
+        TrueloadError: one did not start.
+    """
     command = [sys.executable, "-m", __name__]
     root = Path(__file__).parents[2]
     defaults = {"TRUELOAD_TRACER_LATENESS_SECONDS": "2", "TRUELOAD_TRACER_HOLD_SECONDS": "60"}

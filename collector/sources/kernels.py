@@ -141,15 +141,17 @@ class KernelsReader:
     def _hear(self, moment: Moment, found: Mapping[str, Sequence[Reading]]) -> set[int]:
         offset_seconds, second = moment.wall - moment.monotonic, int(moment.monotonic) - 1
         named: set[int] = set()
+        cards = {device.parent_uuid for device in self._driver.devices}  # with MIG instances: work is theirs
         for reading in found.get("nvml", ()):
             named |= set(reading.pids or ())
+            pids = None if reading.device_uuid in cards else reading.pids
             busy: dict[int | None, bool] = {
                 one.pid: one.values["driver_util_ratio"] > 0
                 for one in reading.processes
                 if "driver_util_ratio" in one.values
             }
             busy[None] = reading.values.get("driver_util_ratio", 0.0) > 0
-            self._book.hear(second, offset_seconds, reading.device_uuid, reading.pids, busy)
+            self._book.hear(second, offset_seconds, reading.device_uuid, pids, busy)
         return named
 
     def _in_turn(self) -> Iterator[Member]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -32,6 +32,10 @@ QUICK = {"TRUELOAD_TRACER_FLUSH_SECONDS": "0.05", "TRUELOAD_TRACER_LATENESS_SECO
 KERNEL_SECONDS = 0.25
 
 
+def device(uuid: str, parent_uuid: str | None = None) -> SimpleNamespace:
+    return SimpleNamespace(uuid=uuid, gpu_model="H100", parent_uuid=parent_uuid)
+
+
 class Node:
     """A reader over applications that are told what to run, as the agent drives it: round by round."""
 
@@ -44,8 +48,9 @@ class Node:
             (proc / name).symlink_to(f"/proc/{name}")
         place: dict[str, Any] = {names.NODE.name: "n", names.CLUSTER.name: "c", names.PROC_ROOT.name: str(proc)}
         values = place | {names.CADENCE_SECONDS.name: 1.0} | settings
-        driver: Any = SimpleNamespace(devices=[SimpleNamespace(uuid=DEVICE, gpu_model="H100")])
-        self.reader = KernelsReader(SourceContext(driver, Settings(values)))
+        self.driver = SimpleNamespace(devices=[device(DEVICE)])
+        self.reader = KernelsReader(SourceContext(cast("Any", self.driver), Settings(values)))
+        self.listed_on = DEVICE
         self.rows: list[Row] = []
         self.records: list[Any] = []
         self.strangers: tuple[int, ...] = ()
@@ -66,7 +71,7 @@ class Node:
     def round(self) -> None:
         """Let the reader look once, and take what it has to say."""
         pids = tuple(one.process.pid for one in self.applications if one.process.poll() is None)
-        reading = Reading(DEVICE, {"driver_util_ratio": 1.0}, pids=pids + self.strangers)
+        reading = Reading(self.listed_on, {"driver_util_ratio": 1.0}, pids=pids + self.strangers)
         self.reader.read()
         settled = self.reader.settled(
             Moment(time.time(), time.monotonic()), {"nvml": [reading]}, lambda pid: f"job-of-{pid}"
@@ -131,6 +136,21 @@ def test_a_process_that_is_not_traced_leaves_the_device_unknown_and_the_traced_o
     run_kernel(application, time.monotonic_ns())
     node.until(lambda: node.bound(application.process.pid) > KERNEL_SECONDS - 0.01)
     assert node.rows == []
+
+
+def test_an_idle_holder_is_told_as_idle_and_a_card_with_instances_not_as_anything(node: Node) -> None:
+    instance = DEVICE.replace("GPU-", "MIG-")
+    node.driver.devices = [device("GPU-card"), device(instance, "GPU-card")]
+    node.listed_on = "GPU-card"  # the driver lists the processes of instances on their card
+    application = node.start()
+    node.round()
+    run_kernel(application, time.monotonic_ns())
+    node.until(lambda: node.bound(application.process.pid) > KERNEL_SECONDS - 0.01)
+    assert {one.device_uuid for one in node.samples(application.process.pid)} == {instance}
+    assert {row.device_uuid for row in node.rows} <= {instance}
+    node.driver.devices, node.listed_on = [device("GPU-whole"), *node.driver.devices], "GPU-whole"
+    node.until(lambda: any(row.device_uuid == "GPU-whole" for row in node.rows))
+    assert {row.columns["gpu_bound_seconds"] for row in node.rows if row.device_uuid == "GPU-whole"} == {0.0}
 
 
 def test_what_a_process_left_when_it_ended_is_read_with_its_tables(node: Node) -> None:
