@@ -272,6 +272,18 @@ def test_no_bytes_whatever_break_an_importer_and_every_record_is_counted(
     assert report.exit_code == 0 or report.errors or report.rejected
 
 
+@pytest.mark.parametrize("name", importers())
+def test_a_packed_file_that_is_cut_or_damaged_says_so_and_breaks_nothing(
+    memory_client: Make, tmp_path: Path, name: str
+) -> None:
+    importer = importers()[name]
+    packed = gzip.compress(importer.example.encode() * 50)
+    for content in (packed[: len(packed) // 2], packed[:-4], packed[:40] + b"\0" * 40 + packed[80:]):
+        report = load_files(memory_client(), importer, [file(tmp_path, content)], OPTIONS)
+        assert report.errors or report.rejected
+        assert report.read == report.kept + report.unchanged + sum(tally.count for tally in report.rejected.values())
+
+
 def mangled(example: bytes) -> st.SearchStrategy[bytes]:
     """Damage an example in a few places: bytes changed, taken out, put in, lines doubled."""
     edit = st.tuples(st.integers(0, len(example)), st.integers(0, 40), st.binary(max_size=12))

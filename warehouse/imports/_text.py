@@ -87,6 +87,28 @@ def unpacked_blocks(path: Path, consumed: Callable[[int], None]) -> Iterator[byt
             yield from raw
 
 
+def whole_file(path: Path, consumed: Callable[[int], None], most_bytes: int) -> bytes:
+    """Give a file, plain or gzip'd, at once.
+
+    Raises:
+        BadInputError: it cannot be read, is empty, damaged, cut short, or larger than ``most_bytes``.
+
+    """
+    content = bytearray()
+    try:
+        for block in unpacked_blocks(path, consumed):
+            content += block
+            if len(content) > most_bytes:
+                raise BadInputError(str(path), None, f"holds more than {most_bytes} bytes; expected a smaller document")
+    except (EOFError, zlib.error) as cause:
+        raise BadInputError(str(path), None, f"gzip is damaged or cut short ({cause})") from cause
+    except OSError as cause:
+        raise BadInputError(str(path), None, f"cannot be read ({cause.strerror})") from cause
+    if not content:
+        raise BadInputError(str(path), None, "is empty")
+    return bytes(content)
+
+
 def _open(path: Path) -> BinaryIO:
     try:
         if path.is_dir():

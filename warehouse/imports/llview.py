@@ -23,7 +23,7 @@ from warehouse.imports._measures import BLANK_WORDS, Measures
 from warehouse.imports._prom_labels import Workload
 from warehouse.imports._prom_workloads import Run, Workloads
 from warehouse.imports._smi_fields import Head, put
-from warehouse.imports._text import MAX_LINE_BYTES, numbered_lines, unpacked_blocks
+from warehouse.imports._text import MAX_LINE_BYTES, numbered_lines, whole_file
 from warehouse.imports._values import BadRowError, Clock, Lenient, cluster_name
 from warehouse.settings import IMPORT_LONE_CADENCE_SECONDS, IMPORT_LONGEST_CADENCE_SECONDS
 
@@ -112,11 +112,7 @@ def _file(path: Path, options: ImportOptions, workloads: Workloads) -> Iterator[
 
 
 def _report(path: Path, options: ImportOptions) -> Iterator[Imported | Rejected]:
-    body = bytearray()
-    for block in unpacked_blocks(path, options.consumed):
-        body += block
-        if len(body) > MOST_REPORT_BYTES:
-            raise BadInputError(str(path), None, f"is larger than a report of LLview, {MOST_REPORT_BYTES} bytes")
+    body = whole_file(path, options.consumed, MOST_REPORT_BYTES)
     try:
         report = json.loads(body)
     except (ValueError, RecursionError) as cause:

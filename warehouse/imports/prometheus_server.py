@@ -26,7 +26,7 @@ from warehouse.imports._prom_labels import target
 from warehouse.imports._prom_names import POD_FACTS, QUERIED
 from warehouse.imports._prom_text import Point
 from warehouse.imports._prom_workloads import Workloads
-from warehouse.imports._text import unpacked_blocks
+from warehouse.imports._text import whole_file
 from warehouse.imports._values import LATEST_AT, BadRowError, cluster_name
 from warehouse.settings import (
     IMPORT_PROMETHEUS_PAGE_SERIES,
@@ -185,7 +185,7 @@ def _pair(value: object) -> tuple[float, float]:
 
 def read(path: Path, options: ImportOptions) -> Iterator[Imported | Rejected]:
     """Stream the records of a saved answer of ``/api/v1/query`` or ``query_range``; see ``Importer.read``."""
-    body = _whole(path, options)
+    body = whole_file(path, options.consumed, MOST_FILE_BYTES)
     try:
         document = json.loads(body)
     except (ValueError, RecursionError) as cause:
@@ -199,22 +199,6 @@ def read(path: Path, options: ImportOptions) -> Iterator[Imported | Rejected]:
     for number, (labels, values) in enumerate(series, 1):
         yield from _added(fold, labels, values, number, 0.0)
     yield from fold.records(blake2b(body, digest_size=8).hexdigest(), 1)
-
-
-def _whole(path: Path, options: ImportOptions) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    try:
-        for block in unpacked_blocks(path, options.consumed):
-            parts.append(block)
-            size += len(block)
-            if size > MOST_FILE_BYTES:
-                raise BadInputError(str(path), None, f"holds more than {MOST_FILE_BYTES} bytes; save shorter stretches")
-    except (EOFError, OSError) as cause:
-        raise BadInputError(str(path), None, f"gzip is damaged or cut short ({cause})") from cause
-    if not size:
-        raise BadInputError(str(path), None, "is empty")
-    return b"".join(parts)
 
 
 EXAMPLE = """\

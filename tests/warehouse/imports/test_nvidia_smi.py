@@ -49,7 +49,9 @@ def test_units_become_base_units_and_a_reading_speaks_until_the_next(memory_clie
 @pytest.mark.parametrize(
     "blank", ["[N/A]", "N/A", "[Not Supported]", "[Unknown Error]", "", "nan", "[GPU is lost]", "ERR!"]
 )
-def test_what_the_driver_does_not_say_is_absent_and_never_zero(memory_client: Make, tmp_path: Path, blank: str) -> None:
+def test_u09_what_the_driver_does_not_say_is_absent_and_never_zero(
+    memory_client: Make, tmp_path: Path, blank: str
+) -> None:
     client = memory_client()
     report = load(client, tmp_path, HEADER + line(0, f"{blank}, 1024 MiB, 100 W"))
     (row,) = samples(client)
@@ -207,6 +209,37 @@ def test_a_file_of_another_kind_is_refused(memory_client: Make, tmp_path: Path) 
     assert "expected the header of nvidia-smi" in str(report.errors[0])
 
 
+def test_u15_a_card_is_its_uuid_whatever_its_index(memory_client: Make, tmp_path: Path) -> None:
+    """Day 1: a at index 0, b at 1; day 2 swapped; day 3: c at index 0. Totals are by card."""
+    client = memory_client()
+    header = "timestamp, index, uuid, power.draw [W]\n"
+    days = [
+        ("21", 0, "GPU-a", 10),
+        ("21", 1, "GPU-b", 20),
+        ("22", 1, "GPU-a", 10),
+        ("22", 0, "GPU-b", 20),
+        ("23", 0, "GPU-c", 5),
+    ]
+    rows = "".join(f"2026/09/{day} 12:00:00.000, {index}, {uuid}, {watts} W\n" for day, index, uuid, watts in days)
+    load(client, tmp_path, header + rows)
+    assert [(row["device_uuid"], row["power_watts"]) for row in samples(client)] == [
+        ("GPU-a", 10.0),
+        ("GPU-a", 10.0),
+        ("GPU-b", 20.0),
+        ("GPU-b", 20.0),
+        ("GPU-c", 5.0),
+    ]
+    assert sorted(row["device_uuid"] for row in client.table("device")) == ["GPU-a", "GPU-b", "GPU-c"]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata", "America/Chicago"])
+def test_times_are_local_to_the_zone_that_is_named(memory_client: Make, tmp_path: Path, zone: str) -> None:
+    client = memory_client()
+    load(client, tmp_path, HEADER + line(0), ImportOptions("c", zone))
+    offset = {"UTC": 0, "Asia/Kolkata": 5.5, "America/Chicago": -5}[zone] * 3600
+    assert samples(client)[0]["sampled_at"] == NOON - offset
+
+
 # ------------------------------------------------------------------------------------------------------ real cards
 
 
@@ -251,7 +284,7 @@ def test_captures_of_real_cards_give_what_they_say(
 
 
 @pytest.mark.data
-def test_dmon_of_a_sliced_card_tells_no_utilization(data_root: Path) -> None:
+def test_u10_dmon_of_a_sliced_card_tells_no_utilization(data_root: Path) -> None:
     (path,) = (data_root / "nvidia_smi_captures" / "captures").glob("*h100-mig*.gz")
     reader = LogReader(LogClock("UTC"))
     found = [reader.take(number, text) for number, text in enumerate(dmon_lines(path).splitlines(), 1)]

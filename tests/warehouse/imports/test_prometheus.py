@@ -59,7 +59,7 @@ BLANKS = [9223372036854775792, 9223372036854775794, 9.223372036854776e18, 214748
 
 
 @pytest.mark.parametrize("blank", BLANKS)
-def test_a_blank_of_dcgm_is_absent_and_counted(memory_client: Make, tmp_path: Path, blank: object) -> None:
+def test_u09_a_blank_of_dcgm_is_absent_and_counted(memory_client: Make, tmp_path: Path, blank: object) -> None:
     client = memory_client()
     line = f'DCGM_FI_DEV_GPU_UTIL{{gpu="0",UUID="GPU-a"}} {blank} {T0}000\n'
     report = load(client, tmp_path, line + util(7, 0, name="DCGM_FI_DEV_POWER_USAGE"))
@@ -68,7 +68,7 @@ def test_a_blank_of_dcgm_is_absent_and_counted(memory_client: Make, tmp_path: Pa
     assert list(report.altered) == [("DCGM_FI_DEV_GPU_UTIL", "blank, left out")]
 
 
-def test_energy_is_the_difference_of_its_counter_and_never_negative(memory_client: Make, tmp_path: Path) -> None:
+def test_u14_energy_is_the_difference_of_its_counter_and_never_negative(memory_client: Make, tmp_path: Path) -> None:
     client = memory_client()
     energy = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
     values = [1000, 1500, 200, 700]
