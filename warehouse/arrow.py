@@ -38,7 +38,7 @@ def _record_types(kind: type[model.Record | model.ProcessSample]) -> dict[str, t
 
 COLUMN_TYPES: dict[str, dict[str, tuple[pa.DataType, bool]]] = {
     **{name: _record_types(kind) for name, kind in model.RECORDS.items()},
-    "process_sample": _record_types(model.ProcessSample),
+    **{name: _record_types(kind) for name, kind in model.SAMPLES.items()},
     "device_sample": {
         "cluster": (pa.string(), True),
         "node": (pa.string(), True),
