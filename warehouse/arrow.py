@@ -28,7 +28,7 @@ _LATEST = 253_402_300_799.0
 """The last second of the year 9999, the latest instant that every reader of the store can show."""
 
 
-def _record_types(kind: type[model.Record | model.ProcessSample]) -> dict[str, tuple[pa.DataType, bool]]:
+def _record_types(kind: type[model.Record | model.Sample]) -> dict[str, tuple[pa.DataType, bool]]:
     types = {}
     for item in fields(kind):
         text, _, absent = str(item.type).partition(" | ")

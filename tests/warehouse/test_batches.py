@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warehouse import batches
+from warehouse.arrow import COLUMN_TYPES
 from warehouse.batches import Acceptance, Checked, check, check_all, commit
 from warehouse.committer import Committer
 from warehouse.contract import model, wire
@@ -232,3 +233,9 @@ def test_all_columns_at_once_and_one_by_one_agree_on_what_is_possible(values: li
     in_pieces = {"cadence_seconds": cadence, column: pa.chunked_array([[value] for value in values], pa.float32())}
     one_by_one = [value is None or is_possible(BY_NAME[column], value, 60.0) for value in values]
     assert batches._all_possible(whole, cadence) == batches._all_possible(in_pieces, cadence) == all(one_by_one)
+
+
+def test_every_table_and_column_that_may_travel_has_a_type_of_the_store() -> None:
+    assert {name: list(types) for name, types in COLUMN_TYPES.items()} == {
+        name: list(columns) for name, columns in wire.TABLE_COLUMNS.items()
+    }

@@ -64,15 +64,35 @@ def documents(draw: st.DrawFn) -> dict[str, object]:
     return {**heads, "sent_at": draw(st.floats(0, 4e9)), "tables": tables}
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck), database=None)
-@given(document=documents())
-def test_values_of_any_kind_in_known_columns_are_refused_or_written_whole(
-    store: Store, document: dict[str, object]
-) -> None:
+def decoded(document: dict[str, object]) -> wire.Batch | None:
+    """Give the batch of a document, if it is one."""
     body = gzip.compress(json.dumps(document).encode("utf-8", "surrogatepass"), compresslevel=1)
     try:
-        batch = batches.check(wire.decode(body, orjson.loads))
+        return wire.decode(body, orjson.loads)
     except BadInputError:
-        return
-    [result] = batches.commit(store, [batch])
-    assert result.duplicate or result.rows == batch.rows
+        return None
+
+
+def checked_alone(batch: wire.Batch) -> batches.Checked | None:
+    """Give what a batch becomes by itself; None: it is refused."""
+    try:
+        return batches.check(batch)
+    except BadInputError:
+        return None
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+@given(group=st.lists(documents(), min_size=1, max_size=4))
+def test_values_of_any_kind_in_known_columns_are_refused_or_written_whole_and_cost_no_other_batch(
+    store: Store, group: list[dict[str, object]]
+) -> None:
+    given_batches = [batch for batch in map(decoded, group) if batch is not None]
+    alone = [checked_alone(batch) for batch in given_batches]
+    together = [item if isinstance(item, batches.Checked) else None for item in batches.check_all(given_batches)]
+    for one, same in zip(alone, together, strict=True):
+        assert (one is None) == (same is None)
+        if one is not None and same is not None:
+            assert (one.rows, dict(one.rejected), set(one.tables)) == (same.rows, dict(same.rejected), set(same.tables))
+    accepted = [batch for batch in together if batch is not None]
+    for batch, result in zip(accepted, batches.commit(store, accepted), strict=True):
+        assert result.duplicate or result.rows == batch.rows
