@@ -129,6 +129,8 @@ class Spool:
         self.agent: Final = agent
         self.dropped_total = 0
         """Batches that a bound dropped before the server had them."""
+
+        self._say_dropped_at = 0.0
         self._bounds = bounds
         self._guard = threading.RLock()
         self._lock: int | None = None
@@ -355,10 +357,28 @@ class Spool:
     def _bound_waiting(self, newest: Path) -> None:
         """Keep within bytes and age, dropping the oldest; the newest always stays."""
         bounds = self._bounds
-        for batch in self._exceeding(self._shelf, bounds.max_bytes, bounds.max_age_seconds):
-            if batch.path != newest:
-                self._unlink(self._shelf, batch)
-                self.dropped_total += 1
+        dropped = [
+            batch
+            for batch in self._exceeding(self._shelf, bounds.max_bytes, bounds.max_age_seconds)
+            if batch.path != newest
+        ]
+        for batch in dropped:
+            self._unlink(self._shelf, batch)
+        if dropped:
+            self.dropped_total += len(dropped)
+            self._say_dropped(dropped[-1])
+
+    def _say_dropped(self, latest: SpooledBatch) -> None:
+        """Say now and then what the bounds have cost: nobody else will ever know of these rows."""
+        if time.monotonic() < self._say_dropped_at:
+            return
+        self._say_dropped_at = time.monotonic() + LOOK_AGAIN_SECONDS
+        LOG.warning(
+            "spool %s: the server has been away for too long: %d batches dropped so far, all up to %s "
+            "(agent.spool_max_bytes %d, agent.spool_max_age_seconds %g)",
+            *(self.folder, self.dropped_total, time.strftime("%FT%TZ", time.gmtime(latest.written_at))),
+            *(self._bounds.max_bytes, self._bounds.max_age_seconds),
+        )
 
     def _bound_kept(self) -> None:
         bounds = self._bounds
@@ -412,8 +432,10 @@ class Spool:
         self._memory.append(SpooledBatch(self.folder / str(name), name, len(content), time.time(), content))
         self._memory_bytes += len(content)
         while self._memory_bytes > self._bounds.memory_max_bytes and len(self._memory) > 1:
-            self._memory_bytes -= self._memory.popleft().size_bytes
+            latest = self._memory.popleft()
+            self._memory_bytes -= latest.size_bytes
             self.dropped_total += 1
+            self._say_dropped(latest)
 
     def _forget_in_memory(self, batch: SpooledBatch) -> None:
         if batch in self._memory:
