@@ -15,6 +15,9 @@ from warehouse.imports._values import MOST_NAME_CHARACTERS, BadRowError
 NODE_LABELS: Final = ("exported_hostname", "Hostname", "hostname", "node", "nodename", "kubernetes_node", "instance")
 """Where a series names its node, the most reliable first. ``instance`` is the address that was scraped."""
 
+NO_NODE: Final = "unknown"
+"""Node of a device that has a UUID and no place."""
+
 UUID_LABELS: Final = ("UUID", "gpu_uuid", "uuid", "GPU_UUID")
 INDEX_LABELS: Final = ("gpu", "index", "minor_number", "ordinal", "minor")
 MODEL_LABELS: Final = ("modelName", "model", "devicename", "gpu_type")
@@ -51,7 +54,7 @@ def device_name(labels: Mapping[str, str], node: str | None) -> DeviceName | Non
     """Find which device a series is about; None where it is about none. ``node`` stands for one that is not named.
 
     Raises:
-        BadRowError: a name is too long to be one.
+        BadRowError: a name is too long to be one, or nothing tells the device from those of other nodes.
 
     """
     uuid, index = _first(labels, UUID_LABELS), _first(labels, INDEX_LABELS)
@@ -59,7 +62,9 @@ def device_name(labels: Mapping[str, str], node: str | None) -> DeviceName | Non
         if index is None or not index.startswith(("MIG-", "GPU-")):
             return None
         uuid = index
-    where = node or _node(labels) or "unknown"
+    where = node or _node(labels) or NO_NODE
+    if uuid is None and where == NO_NODE:
+        raise BadRowError("no node", f"device {index} is on every node; name this one with --node")
     instance, profile = labels.get("GPU_I_ID"), labels.get("GPU_I_PROFILE")
     if uuid is not None:
         uuid = uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"

@@ -237,11 +237,8 @@ class _Log:
         if reading.at is None:
             self._timeless.add(reading)
             return
-        device = self._device(reading)
-        if device is None:
-            yield Rejected(reading.line, "no device", "expected one of the columns uuid, index, pci.bus_id")
-            return
         try:
+            device = self._device(reading)
             owner, held = self._owner.of(device, reading.at)
         except BadRowError as bad:
             yield Rejected(reading.line, bad.reason, bad.detail)
@@ -266,13 +263,22 @@ class _Log:
         settings = self._options.settings
         return Cadence(settings[IMPORT_LONE_CADENCE_SECONDS], settings[IMPORT_LONGEST_CADENCE_SECONDS])
 
-    def _device(self, reading: Reading) -> str | None:
+    def _device(self, reading: Reading) -> str:
+        """Name a reading's device: by UUID, else by its place on a node that is known.
+
+        Raises:
+            BadRowError: nothing tells it from others.
+
+        """
         if reading.device_uuid is not None:
             return reading.device_uuid
+        place = reading.pci_bus_id or (None if reading.index is None else f"gpu{reading.index}")
+        if place is None:
+            raise BadRowError("no device", "expected one of the columns uuid, index, pci.bus_id")
         node = self._node(reading)
-        if reading.pci_bus_id is not None:
-            return f"{node}/{reading.pci_bus_id}"
-        return None if reading.index is None else f"{node}/gpu{reading.index}"
+        if node == NO_NODE:
+            raise BadRowError("no node", f"{place} is on every node; name this one with --node")
+        return f"{node}/{place}"
 
     def _node(self, reading: Reading) -> str:
         return self._options.node or reading.node or NO_NODE

@@ -152,6 +152,14 @@ def test_dmon_with_times_is_read_by_index_on_a_named_node(memory_client: Make, t
     assert (report.read, report.kept) == (3, 3)
 
 
+def test_u15_cards_by_index_alone_are_never_mixed_with_those_of_another_node(
+    memory_client: Make, tmp_path: Path
+) -> None:
+    report = load(memory_client(), tmp_path, DMON)
+    assert {reason: tally.count for reason, tally in report.rejected.items()} == {"no node": 3}
+    assert "--node" in report.text()
+
+
 def test_lines_without_a_time_become_means_of_one_job(memory_client: Make, tmp_path: Path) -> None:
     client = memory_client()
     report = load(client, tmp_path, "64, 0 %, 1 MiB\n\n70, 100 %, 4096 MiB\nrubbish\n")

@@ -222,6 +222,7 @@ def test_the_page_that_comes_again_later_changes_nothing(store_client: Client, t
 
 
 BAD_LINES = {
+    "no node": 'DCGM_FI_DEV_GPU_UTIL{gpu="0"} 5',
     "not a sample": "}garbage 1",
     "bad value": 'DCGM_FI_DEV_GPU_UTIL{UUID="GPU-a"} five',
     "bad labels": 'DCGM_FI_DEV_GPU_UTIL{UUID="GPU-a} 5',
