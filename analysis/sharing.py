@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import ibis
 import numpy as np
 
 from analysis.frames import Floats, Tables, fetch, seconds, timestamp
+from warehouse.contract.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -72,11 +74,12 @@ def gather_shares(tables: Tables, devices: Sequence[str], window: Window) -> Sha
     if window.until_at is not None:
         samples = samples.filter(samples.sampled_at < timestamp(window.until_at))
     bucket = (seconds(samples.sampled_at) / BUCKET_SECONDS).floor().cast("int64")
-    rows = fetch(
-        samples.group_by("device_uuid", "attempt_key", bucket=bucket)
-        .aggregate(share=samples.share_ratio.mean(), cadence=samples.cadence_seconds.max().cast("float64"))
-        .order_by("device_uuid", "attempt_key", "bucket")
+    told = samples.group_by("device_uuid", "attempt_key", bucket=bucket).aggregate(
+        share=samples.share_ratio.mean(), cadence=samples.cadence_seconds.max().cast("float64")
     )
+    if any(hour.samples_gone for hour in tables.rolled):
+        told = told.union(_from_minutes(tables, devices, window))
+    rows = fetch(told.order_by("device_uuid", "attempt_key", "bucket"))
     devices_of, owners = rows.values("device_uuid"), rows.values("attempt_key")
     found: dict[tuple[str, str], Told] = {}
     for first, last in _groups(list(zip(devices_of, owners, strict=True))):
@@ -86,6 +89,24 @@ def gather_shares(tables: Tables, devices: Sequence[str], window: Window) -> Sha
             start, rows.numbers("cadence")[part], rows.numbers("share")[part]
         )
     return Shares(found)
+
+
+def _from_minutes(tables: Tables, devices: Sequence[str], window: Window) -> Any:
+    """Give what roll-ups by minute tell of shares, of time whose samples are gone."""
+    last = max(hour.hour_at for hour in tables.rolled if hour.samples_gone) + SECONDS_PER_HOUR
+    table = tables.rollup_1m
+    minutes = table.filter(
+        table.device_uuid.isin(list(devices)),
+        table.share_known_seconds > 0,
+        table.attempt_key.notnull(),
+        table.bucket_at < timestamp(last if window.until_at is None else min(last, window.until_at)),
+    )
+    if window.since_at is not None:
+        minutes = minutes.filter(minutes.bucket_at >= timestamp(window.since_at - BUCKET_SECONDS))
+    bucket = (seconds(minutes.bucket_at) / BUCKET_SECONDS).floor().cast("int64")
+    return minutes.group_by("device_uuid", "attempt_key", bucket=bucket).aggregate(
+        share=minutes.share_seconds.sum() / minutes.share_known_seconds.sum(), cadence=ibis.literal(BUCKET_SECONDS)
+    )
 
 
 def _groups(keys: Sequence[Any]) -> list[tuple[int, int]]:

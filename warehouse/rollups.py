@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from warehouse.store import Store, Transaction
 
 LOG = logging.getLogger("trueload.rollups")
-CHUNK_HOURS = 6
-"""Hours that are summed up at a time: what bounds memory at some ten thousand devices."""
+CHUNK_SAMPLES = 4_000_000
+"""Samples that are summed up at a time, by whole hours: what bounds memory, at some 300 bytes each."""
+
+HOURS_A_DAY = 24
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HOUR = timedelta(hours=1)
@@ -95,7 +97,7 @@ def roll_hours(store: Store, day: date, hours: Sequence[datetime], rule: Rule) -
         longest = dict.fromkeys(hours, 0.0)
         for table in COLUMNS:
             transaction.execute(f'CREATE OR REPLACE TEMP TABLE "{_fresh(table)}" AS FROM "{table}" LIMIT 0')
-        for chunk in _chunks(hours):
+        for chunk in _chunks(hours, _most_hours(transaction, store, hours)):
             longest |= _roll_chunk(transaction, store, chunk, rule)
         for table in COLUMNS:
             old = sealed.get(table)
@@ -127,11 +129,19 @@ def _fresh(table: str) -> str:
     return f"fresh_{table}"
 
 
-def _chunks(hours: Sequence[datetime]) -> Iterable[list[datetime]]:
-    """Cut hours into runs of neighbours of at most CHUNK_HOURS."""
+def _most_hours(transaction: Transaction, store: Store, hours: Sequence[datetime]) -> int:
+    """Give how many hours to sum up at a time."""
+    begin, end = hours[0], hours[-1] + _HOUR
+    ((count,),) = transaction.execute(f"SELECT count(*) FROM ({_samples(transaction, store, begin, end)})")
+    each = int(str(count)) / ((end - begin) / _HOUR)
+    return max(1, min(HOURS_A_DAY, int(CHUNK_SAMPLES / max(each, 1.0))))
+
+
+def _chunks(hours: Sequence[datetime], most: int) -> Iterable[list[datetime]]:
+    """Cut hours into runs of neighbours of at most so many."""
     chunk: list[datetime] = []
     for hour in hours:
-        if chunk and (hour - chunk[-1] != _HOUR or len(chunk) == CHUNK_HOURS):
+        if chunk and (hour - chunk[-1] != _HOUR or len(chunk) == most):
             yield chunk
             chunk = []
         chunk.append(hour)

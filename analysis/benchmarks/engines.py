@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from analysis.benchmark import Bar, Benchmark, BenchRequest, BenchResult
 from analysis.benchmarks._fleet import Fleet, write_fleet
 from analysis.benchmarks._same import count_values, differences
-from warehouse import lake
+from warehouse import lake, rollups
+from warehouse.contract.settings import Settings
 from warehouse.contract.units import SECONDS_PER_DAY
 from warehouse.engines import Engine, open_lake
 from warehouse.store import open_store
@@ -22,13 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from warehouse.client import Answer, Document
-    from warehouse.contract.settings import Settings
     from warehouse.sight import Sight
 
 SMALL = Fleet(gpus=8, seconds=7 * SECONDS_PER_DAY, cadence_seconds=300.0)
 WHOLE = Fleet(gpus=200, seconds=SECONDS_PER_DAY)
 _FIRST_WEEK = "2026-W45"
-_AFTER_ALL = date(2100, 1, 1)
+_AFTER_ALL, _AFTER_ALL_AT = date(2100, 1, 1), 4e9
 
 
 def questions(fleet: Fleet) -> list[tuple[str, dict[str, str]]]:
@@ -46,11 +46,13 @@ def questions(fleet: Fleet) -> list[tuple[str, dict[str, str]]]:
     ]
 
 
-def make_lake(data: Path, fleet: Fleet) -> None:
-    """Write a fleet into a new store and seal all of it."""
+def make_lake(data: Path, fleet: Fleet, *, rolled: bool = True) -> None:
+    """Write a fleet into a new store, sum it up (``rolled``), and seal all of it."""
     store = open_store(data, create=True)
     try:
         write_fleet(store, fleet)
+        if rolled:
+            rollups.roll(store, Settings(), _AFTER_ALL_AT)
         for table, day in lake.days_to_seal(store, _AFTER_ALL):
             lake.seal(store, data, table, day)
         lake.publish(store, data)

@@ -147,3 +147,19 @@ def test_when_roll_ups_are_gone_too_summaries_of_attempts_answer(world: World) -
     for name in ("allocated", "used", "held_idle", "unknown"):
         assert found["gpu_seconds"][name] == pytest.approx(expected["gpu_seconds"][name], rel=1e-9), name
     assert (found["gpu_seconds"]["gaps"], expected["gpu_seconds"]["gaps"]) == (None, 5400.0)
+
+
+def test_shares_of_a_card_are_told_by_minutes_when_samples_are_gone(world: World) -> None:
+    records = [job(), attempt(), allocation(), job(2), attempt(2), allocation(2)]
+    told = [
+        sample(60.0 * step, owner=owner, driver_util_ratio=0.5, process_count=1.0, share_ratio=share)
+        for step in range(60)
+        for owner, share in ((1, 0.75), (2, 0.25))
+    ]
+    world.fill(records, told)
+    (expected,) = answers(world.store, asked=ASKED[:1])
+    assert {row["key"]: row["gpu_seconds"]["allocated"] for row in expected["rows"]} == {"c/1#0": 2700, "c/2#0": 900}
+    rollups.roll(world.store, Settings(), FOREVER)
+    gone(world.store)
+    (found,) = answers(world.store, asked=ASKED[:1])
+    assert places(expected, found, ".resolution") == []
