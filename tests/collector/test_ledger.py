@@ -20,7 +20,7 @@ from warehouse.store import open_store
 
 Wait = Callable[..., None]
 SENDER = """
-import sys, threading, time
+import os, signal, sys, threading, time
 from pathlib import Path
 from collector.ship import Shipper
 from collector.poster import Endpoint
@@ -39,6 +39,8 @@ for number in range(int(first), int(first) + int(count)):
     columns |= {"sampled_at": [1000.0 + 20 * number, 1010.0 + 20 * number], "power_watts": [1.0, 2.0]}
     spool.put({"device_sample": wire.Table(2, columns)})
     print("kept", number, spool.memory_count, flush=True)
+    if os.environ.get("DIE_AFTER") == str(number):
+        os.kill(os.getpid(), signal.SIGKILL)
     shipper.wake()
     time.sleep(float(pause_seconds))
 while spool.waiting_count:
@@ -186,3 +188,22 @@ def test_a_full_disk_and_no_server_hold_batches_in_memory_until_it_answers(site:
     site.server = ServerProcess(site.data, int(port))
     assert finish(sender)[-1].startswith("sent 0 ")
     assert site.stored() == expected(set(range(12)))
+
+
+@pytest.mark.slow
+def test_u27_killed_on_a_full_disk_what_was_spooled_arrives_once_and_what_was_in_memory_is_gone(site: Site) -> None:
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        pytest.skip("mounts a small disk: needs to be root")
+    spool = site.folder / "spool"
+    spool.mkdir()
+    port = site.server.url.rpartition(":")[2]
+    site.server.stop()
+    killed = '{ DIE_AFTER=11 "$1" "$2" "$3" "$4" "$5" "$6" 0 100 "$9"; true; }'
+    sender = site.sender(500, 1, 0.0, f"mount -t tmpfs -o size=28k tmpfs {spool} && {killed}")
+    assert sender.stdout is not None
+    in_memory = [int(sender.stdout.readline().split()[2]) for _ in range(12)]
+    site.server = ServerProcess(site.data, int(port))
+    assert finish(sender)[-1].startswith("sent 0 ")
+    spooled = {number for number, count in enumerate(in_memory) if count == 0}
+    assert 0 < len(spooled) < 12
+    assert site.stored() == expected(spooled | {500})
