@@ -119,7 +119,10 @@ def serve(store: Store, app: FastAPI, where: Listening, token: str) -> None:
         scheme, fingerprint = ("http", None) if where.tls is None else ("https", tls.fingerprint(where.tls))
         address = access.Address(f"{scheme}://{shown}:{bound[1]}", os.getpid(), token, fingerprint)
         server = _Server(config, app)
-        access.publish(data, address)
+        try:
+            access.publish(data, address)
+        except OSError as error:  # on a full disk it still has to answer those who know where
+            LOG.error("%s: the address cannot be left there (%s); commands need it to find the server", data, error)  # noqa: TRY400 - one line
         LOG.info("serving %s on %s", data, address.url)
         # uvicorn raises a signal anew once it has ended its requests; SIGTERM as such would then skip what follows.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
