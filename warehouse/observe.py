@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 import shutil
+import time
 from typing import TYPE_CHECKING
 
 import duckdb
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 
-from warehouse import lake
+from warehouse import lake, text_imports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,6 +117,13 @@ class _State:
             days = []
         yield _gauge("lake_bytes", "Size of the sealed days that are valid.", sum(day.file_bytes for day in days))
         yield _gauge("sealed_parts", "Sealed days in the lake, each table counted.", len(days))
+        behind = text_imports.oldest_cursor(self._store)
+        if behind is not None:
+            yield _gauge(
+                "accounting_age_seconds",
+                "Age of what the collector of accounting that is furthest behind has brought in.",
+                max(0.0, time.time() - behind),
+            )
         readings = list(self._clocks.all().values())
         yield _gauge("senders", "Senders heard since the start, the latest at most 20,000.", len(readings))
         if not readings:

@@ -89,6 +89,12 @@ def read_cursor(store: Store, format_name: str, cluster: str) -> float | None:
     return float(rows[0]["until"]) if rows else None
 
 
+def oldest_cursor(store: Store) -> float | None:
+    """Give up to when the collector that is furthest behind has brought everything in; None: there is none."""
+    (row,) = store.read("SELECT epoch(min(until_at)) AS until FROM import_cursor").to_pylist()
+    return None if row["until"] is None else float(row["until"])
+
+
 def move_cursor(store: Store, format_name: str, cluster: str, until_at: float) -> None:
     """Remember that everything before an instant has been brought in. It never goes back.
 
