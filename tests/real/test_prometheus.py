@@ -316,10 +316,14 @@ def test_hours_of_history_give_the_gpu_seconds_counted_by_hand(tmp_path: Path) -
         report = by_command(url, data, first, first + 2 * 3600)
         rest = bring_in(url, data, first, first + HOURS * 3600)
         again = bring_in(url, data, first, first + HOURS * 3600)
+        remote = bring_in(f"{url}/api/v1/read", tmp_path / "remote", first, first + HOURS * 3600)
     values = 2 * HOURS * 3600 // STEP
     assert report["rejected"] == rest["rejected"] == []
     assert report["kept"] + rest["kept"] == values + HOURS  # each value, and a mark for each window that is over
     assert again["kept"] == 0
+    assert (remote["kept"], remote["rejected"]) == (values + HOURS, [])
+    columns = "device_uuid, sampled_at, cadence_seconds, driver_util_ratio, attempt_key"
+    assert sorted(rows(data, columns, "true")) == sorted(rows(tmp_path / "remote", columns, "true"))
     waste = waste_by_job(data)
     by_job = {row["key"]: row["gpu_seconds"] for row in waste["rows"]}
     assert by_job["real/team/train-0#0"]["allocated"] == pytest.approx(7200)

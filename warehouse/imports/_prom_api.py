@@ -13,12 +13,22 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import urllib3
 
 from warehouse.contract.errors import BadInputError
+from warehouse.imports._prom_remote import Series, read_request, read_response
 
 CONNECT_SECONDS: Final = 10.0
 TRIES: Final = 3
 """A server that restarts or is busy answers within seconds; whoever waits longer can start the import again."""
 
 WAIT_SECONDS: Final = 1.0
+REMOTE_PATH: Final = "/api/v1/read"
+REMOTE_HEADERS: Final = {
+    "Content-Type": "application/x-protobuf",
+    "Content-Encoding": "snappy",
+    "X-Prometheus-Remote-Read-Version": "0.1.0",
+}
+_SAMPLE_LIMIT: Final = "sample limit"
+"""What a server says to a remote read that is too much (storage.remote.read-sample-limit)."""
+
 _OK, _UNPROCESSABLE, _TOO_MANY, _FIRST_SERVER_ERROR = 200, 422, 429, 500
 
 
@@ -35,6 +45,11 @@ class Server:
     timeout_seconds: float
     pool: urllib3.PoolManager
     sleep: Callable[[float], None] = time.sleep
+
+    @property
+    def is_remote_read(self) -> bool:
+        """Say whether the address is that of a remote read."""
+        return self.address.endswith(REMOTE_PATH)
 
     def series(self, matchers: Sequence[str], since_at: float, until_at: float) -> list[dict[str, str]]:
         """Give the labels of every series that matches.
@@ -60,9 +75,24 @@ class Server:
         seconds = int(until_at - since_at) + 1  # from Prometheus 3 on the first instant is left out
         fields = [("query", f"{selector}[{seconds}s]"), ("time", f"{until_at:.3f}")]
         data = self._ask("query", [*fields, ("timeout", f"{self.timeout_seconds:g}s")])
-        yield from matrix(data, self.address)
+        for labels, values in matrix(data, self.address):
+            yield labels, [value for value in values if not _is_before(value, since_at)]
+
+    def remote(self, matchers: Sequence[tuple[str, str]], since_at: float, until_at: float) -> list[Series]:
+        """Give the raw values of series by remote read, both ends included; the address is that of the route.
+
+        Raises:
+            BadInputError, TooMuchError: see ``series``.
+
+        """
+        body = self._post(self.address, {"body": read_request(matchers, since_at, until_at)}, REMOTE_HEADERS)
+        return list(read_response(body, self.address))
 
     def _ask(self, route: str, fields: Sequence[tuple[str, str]]) -> object:
+        what = {"fields": fields, "encode_multipart": False}
+        return self._data(self._post(f"{self.address}/api/v1/{route}", what, {}))
+
+    def _post(self, url: str, what: Mapping[str, Any], headers: Mapping[str, str]) -> bytes:
         trouble = ""
         for number in range(TRIES):
             if number:
@@ -70,10 +100,9 @@ class Server:
             try:
                 answer = self.pool.request(
                     "POST",
-                    f"{self.address}/api/v1/{route}",
-                    fields=fields,
-                    encode_multipart=False,
-                    headers=dict(self.headers),
+                    url,
+                    **what,
+                    headers={**self.headers, **headers},
                     timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=self.timeout_seconds + CONNECT_SECONDS),
                 )
             except urllib3.exceptions.ReadTimeoutError as cause:
@@ -82,14 +111,14 @@ class Server:
                 trouble = f"does not answer ({cause.__class__.__name__})"
                 continue
             if answer.status == _OK:
-                return self._data(answer.data)
+                return bytes(answer.data)
             told = _told(answer.data)
-            if answer.status in (_UNPROCESSABLE, 503):
+            if answer.status in (_UNPROCESSABLE, 503) or _SAMPLE_LIMIT in told:
                 raise TooMuchError(told or f"HTTP {answer.status}")
             trouble = f"answered {answer.status} {told}".strip()
             if answer.status != _TOO_MANY and answer.status < _FIRST_SERVER_ERROR:
                 break
-        raise BadInputError(self.address, None, f"{trouble}; expected a Prometheus server's HTTP API (/api/v1/{route})")
+        raise BadInputError(self.address, None, f"{trouble}; expected a Prometheus server's HTTP API at {url}")
 
     def _data(self, body: bytes) -> object:
         try:
@@ -149,9 +178,15 @@ def matrix(data: object, origin: str) -> Iterator[tuple[dict[str, str], list[Any
         )
 
 
+def _is_before(value: object, since_at: float) -> bool:
+    """Say whether a value surely lies before an instant: from Prometheus 3 on a range begins just behind its begin."""
+    at = value[0] if isinstance(value, list) and value else None
+    return isinstance(at, (int, float)) and at < since_at
+
+
 def _told(body: bytes) -> str:
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
-        return ""
+        return body[:200].decode("utf-8", "replace").strip()
     return str(document.get("error", ""))[:200] if isinstance(document, dict) else ""

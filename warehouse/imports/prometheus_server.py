@@ -11,11 +11,12 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from warehouse.contract.errors import BadInputError, BadUseError
 from warehouse.contract.units import iso
@@ -24,6 +25,7 @@ from warehouse.imports._prom_api import Server, TooMuchError, matrix, open_serve
 from warehouse.imports._prom_fold import SOURCE, Fold
 from warehouse.imports._prom_labels import target
 from warehouse.imports._prom_names import POD_FACTS, QUERIED
+from warehouse.imports._prom_remote import Series
 from warehouse.imports._prom_text import Point
 from warehouse.imports._prom_workloads import Workloads
 from warehouse.imports._text import whole_file
@@ -42,6 +44,9 @@ OVERLAP_SECONDS: Final = 120.0
 
 SETTLED_SECONDS: Final = 300.0
 """A window that ended so long ago is complete: what a server scrapes is there at once, what it is sent soon after."""
+
+MILLISECOND: Final = 0.001
+"""Instants of Prometheus are whole milliseconds."""
 
 SHORTEST_SECONDS: Final = 30.0
 """Stretches are not halved below this; a server that cannot answer it cannot be read."""
@@ -94,18 +99,37 @@ def _windows(since_at: float, until_at: float, length: float) -> Iterator[_Windo
 def _window(
     server: Server, window: _Window, number: int, options: ImportOptions, workloads: Workloads
 ) -> Iterator[Imported | Rejected]:
+    if server.is_remote_read:
+        yield from _remote_window(server, window, number, options, workloads)
+        return
     try:
         found = server.series([_NAMES], window.since_at, window.until_at)
         pods = server.series([_POD_NAMES], window.since_at, window.until_at) if found else []
     except TooMuchError as cause:
         raise BadInputError(server.address, iso(window.since_at), f"cannot list its series ({cause})") from cause
+    until_at = window.until_at + OVERLAP_SECONDS
     for page, instances in enumerate(_pages(found, options.settings[IMPORT_PROMETHEUS_PAGE_SERIES])):
         fold = Fold(options, cluster_name(options.cluster), workloads, window.until_at)
         yield from _learnt(fold, [*found, *pods], number if page == 0 else None)
-        selector = _selector(instances)
-        for labels, values in _values(server, selector, window.since_at, window.until_at + OVERLAP_SECONDS):
+        ask = partial(server.values, _selector(instances))
+        for labels, values in _values(server, ask, window.since_at, until_at):
             yield from _added(fold, labels, values, number, window.since_at)
         yield from fold.records(f"{int(window.since_at)}", number)
+
+
+def _remote_window(
+    server: Server, window: _Window, number: int, options: ImportOptions, workloads: Workloads
+) -> Iterator[Imported | Rejected]:
+    """Read a window whole: a remote read lists no series, and so knows no pages."""
+    gpus = partial(server.remote, [("__name__", "|".join(QUERIED))])
+    pods = partial(server.remote, [("__name__", "|".join(sorted(POD_FACTS)))])
+    found = list(_values(server, gpus, window.since_at, window.until_at + OVERLAP_SECONDS))
+    told = list(_values(server, pods, window.since_at, window.until_at)) if found else []
+    fold = Fold(options, cluster_name(options.cluster), workloads, window.until_at)
+    yield from _learnt(fold, [labels for labels, _ in (*found, *told)], number)
+    for labels, values in found:
+        yield from _added(fold, labels, values, number, window.since_at)
+    yield from fold.records(f"{int(window.since_at)}", number)
 
 
 def _pages(found: Sequence[Mapping[str, str]], most_series: int) -> Iterator[list[str]]:
@@ -132,19 +156,18 @@ def _selector(instances: Sequence[str]) -> str:
 
 
 def _values(
-    server: Server, selector: str, since_at: float, until_at: float
-) -> Iterator[tuple[dict[str, str], list[Any]]]:
+    server: Server, ask: Callable[[float, float], Iterable[Series]], since_at: float, until_at: float
+) -> Iterator[Series]:
     """Ask for a stretch of time, in halves where the server will not answer it whole."""
     try:
-        answer = list(server.values(selector, since_at, until_at))
+        answer = list(ask(since_at, until_at))
     except TooMuchError as cause:
         if until_at - since_at < 2 * SHORTEST_SECONDS:
-            raise BadInputError(
-                server.address, iso(since_at), f"will not answer even half a minute ({cause})"
-            ) from cause
+            detail = f"will not answer even half a minute ({cause})"
+            raise BadInputError(server.address, iso(since_at), detail) from cause
         middle = (since_at + until_at) // 2
-        yield from _values(server, selector, since_at, middle)
-        yield from _values(server, selector, middle, until_at)
+        yield from _values(server, ask, since_at, middle)
+        yield from _values(server, ask, middle + MILLISECOND, until_at)
         return
     yield from answer
 

@@ -7,19 +7,25 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 import threading
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from warehouse.client import Client
+from warehouse.contract.errors import BadInputError
 from warehouse.contract.settings import Settings
 from warehouse.importer import ImportOptions
 from warehouse.imports._prom_api import Server, open_server
+from warehouse.imports._prom_remote import STALE, literals, read_response, unsnappy, varint
 from warehouse.imports.prometheus_server import IMPORTER
 from warehouse.loading import ImportReport, load_files
 
@@ -149,7 +155,7 @@ def test_what_is_too_much_at_once_is_asked_for_in_halves(memory_client: Make, ap
     client = memory_client()
     report = load(client, url, hours=1)
     assert len(samples(client)) == 60
-    assert report.errors == []
+    assert (report.errors, report.read) == ([], 60 + 1)  # the values, and the mark of a window that is over
 
 
 def test_a_server_that_answers_nothing_at_all_costs_what_is_left_of_the_time(
@@ -238,3 +244,56 @@ def test_a_file_that_is_no_answer_is_refused(memory_client: Make, tmp_path: Path
     path.write_text(text)
     report = load_files(memory_client(), IMPORTER, [path], ImportOptions("c", "UTC"))
     assert (report.exit_code, len(report.errors)) == (1, 1)
+
+
+# ------------------------------------------------------------------------------------------------------- remote read
+
+SNAPPY = [
+    (b"\x00", b""),
+    (b"\x05\x10hello", b"hello"),
+    (b"\x0a\x00a\x15\x01\x00", None),  # eight bytes where ten are told
+    (b"\x09\x04ab\x0d\x02", b"ababababa"),  # a copy that overlaps itself
+    (b"\x06\x08abc\x0a\x03\x00", b"abcabc"),  # a copy with two bytes of offset
+    (b"\x06\x08abc\x0b\x03\x00\x00\x00", b"abcabc"),  # with four
+    (b"\x04\x00a\x05\x05", None),  # from before the begin
+    (b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", None),
+    (b"\xff\xff\xff\xff\x0f\x00a", None),  # four gigabytes
+]
+
+
+@pytest.mark.parametrize(("block", "plain"), SNAPPY)
+def test_a_snappy_block_is_unpacked_or_refused(block: bytes, plain: bytes | None) -> None:
+    if plain is not None:
+        assert unsnappy(block) == plain
+        return
+    with pytest.raises((ValueError, IndexError, struct.error)):
+        unsnappy(block)
+
+
+@given(st.binary(max_size=200_000))
+def test_what_is_framed_as_literals_comes_back(plain: bytes) -> None:
+    assert unsnappy(literals(plain)) == plain
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_whatever_are_more_than_no_remote_read(body: bytes) -> None:
+    with suppress(BadInputError):
+        list(read_response(body, "server"))
+
+
+def message(number: int, content: bytes) -> bytes:
+    return bytes([number << 3 | 2]) + varint(len(content)) + content
+
+
+def answer_of(labels: dict[str, str], values: list[tuple[float, float]], bits: list[int] | None = None) -> bytes:
+    series = b"".join(message(1, message(1, key.encode()) + message(2, text.encode())) for key, text in labels.items())
+    packed = [struct.pack("<d", value) for _, value in values] + [struct.pack("<Q", one) for one in bits or []]
+    times = [at for at, _ in values] + [0.0] * len(bits or [])
+    for at, eight in zip(times, packed, strict=True):
+        series += message(2, b"\x09" + eight + b"\x10" + varint(int(at * 1000)))
+    return literals(message(1, message(1, series)))
+
+
+def test_a_remote_read_is_labels_and_values_without_the_marks_of_an_end() -> None:
+    body = answer_of({"__name__": "m", "a": "é"}, [(1.5, 0.25), (2.5, 7.0)], bits=[STALE])
+    assert list(read_response(body, "s")) == [({"__name__": "m", "a": "é"}, [[1.5, 0.25], [2.5, 7.0]])]
