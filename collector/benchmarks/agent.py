@@ -1,4 +1,7 @@
-"""What the agent takes of a node: eight cards at one reading a second with every metric, its exporter scraped."""
+"""What the agent takes of a node: eight cards at one reading a second with every source, its exporter scraped.
+
+On each card are a traced process that runs a thousand kernels a second, and three that do nothing.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,13 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from dataclasses import dataclass, replace
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
+from collector.benchmarks._traced import running
 from collector.simulate.standin import (
     STATE_VARIABLE,
     GpmCounters,
@@ -28,6 +35,7 @@ from warehouse.contract.benchmark import Benchmark, BenchRequest, BenchResult, a
 from warehouse.contract.errors import TrueloadError
 
 CARDS = 8
+IDLE_PER_CARD = 3
 INTERVAL_SECONDS = 1.0
 SCRAPE_SECONDS = 15.0
 SECONDS, SECONDS_FULL = 32.0, 300.0
@@ -56,10 +64,14 @@ def measure(seconds: float) -> Measured:
         TrueloadError: the stand-in is not built, or a process failed.
 
     """
-    with tempfile.TemporaryDirectory(prefix="trueload-bench-") as name:
-        folder, stop = Path(name), threading.Event()
-        state = StandinState.create(folder / "node.nvml", "570.124.06", _cards(0.0))
-        player = threading.Thread(target=_play, args=(state, stop))
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="trueload-bench-")))
+        traced = stack.enter_context(running([_uuid(place) for place in range(CARDS)]))
+        still = stack.enter_context(_still(IDLE_PER_CARD * CARDS))
+        pids = [(traced[place], *still[place::CARDS]) for place in range(CARDS)]
+        stop = threading.Event()
+        state = StandinState.create(folder / "node.nvml", "570.124.06", _cards(0.0, pids))
+        player = threading.Thread(target=_play, args=(state, stop, pids))
         player.start()
         try:
             environment = {**os.environ, STATE_VARIABLE: str(state.path)}
@@ -85,11 +97,27 @@ def measure(seconds: float) -> Measured:
             state.close()
 
 
-def _cards(elapsed_seconds: float) -> list[StandinDevice]:
+@contextmanager
+def _still(count: int) -> Iterator[list[int]]:
+    """Have so many processes that do nothing; gives their numbers."""
+    children = [subprocess.Popen(["sleep", "infinity"]) for _ in range(count)]
+    try:
+        yield [child.pid for child in children]
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+
+
+def _uuid(place: int) -> str:
+    return f"GPU-{uuid.UUID(int=place)}"
+
+
+def _cards(elapsed_seconds: float, pids: Sequence[Sequence[int]]) -> list[StandinDevice]:
     busy_seconds = elapsed_seconds / 2
     return [
         StandinDevice(
-            uuid=f"GPU-{place:08d}-0000-0000-0000-000000000000",
+            uuid=_uuid(place),
             name="NVIDIA H100 80GB HBM3",
             pci_bus_id=f"00000000:{0x10 + place:02X}:00.0",
             minor_number=place,
@@ -105,16 +133,16 @@ def _cards(elapsed_seconds: float) -> list[StandinDevice]:
             gpm=GpmCounters(elapsed_seconds, *(busy_seconds,) * 8),
             counters=StandinCounters(power_capped_seconds=busy_seconds, pcie_received_bytes=int(1e9 * elapsed_seconds)),
             nvlink_bytes=(int(1e9 * elapsed_seconds), int(1e9 * elapsed_seconds)),
-            processes=tuple(StandinProcess(1000 + 10 * place + rank, 10 * 1024**3, 0.2) for rank in range(4)),
+            processes=tuple(StandinProcess(pid, 10 * 1024**3, 0.2) for pid in on_card),
         )
-        for place in range(CARDS)
+        for place, on_card in enumerate(pids)
     ]
 
 
-def _play(state: StandinState, stop: threading.Event) -> None:
+def _play(state: StandinState, stop: threading.Event, pids: Sequence[Sequence[int]]) -> None:
     begin = time.monotonic()
     while not stop.wait(TICK_SECONDS):
-        state.write([replace(card) for card in _cards(time.monotonic() - begin)])
+        state.write(_cards(time.monotonic() - begin, pids))
 
 
 def _start(kind: str, seconds: float, environment: dict[str, str]) -> subprocess.Popen[str]:
@@ -183,6 +211,7 @@ def run(request: BenchRequest) -> BenchResult:
             "what a real driver's calls take: the stand-in answers from memory, a driver makes system calls",
             "sending to a server: batches go to the spool alone",
             "the Kubernetes extra, which adds its client to the memory",
+            "jobs in control groups of their own: here each process on a card is a tree of its own",
         ],
     )
 

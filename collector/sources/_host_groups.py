@@ -68,19 +68,19 @@ class Group:
 
     def _look_v2(self, folder: Path) -> Look:
         look = Look()
-        cpu = pairs(read_text(folder / "cpu.stat"))
+        cpu = pairs(read_text(f"{folder}/cpu.stat"))
         _put(look.totals, "cpu_seconds", cpu.get("usage_usec"), MICROSECONDS)
         _put(look.totals, "cpu_throttled_seconds", cpu.get("throttled_usec"), MICROSECONDS)
-        quota = (read_text(folder / "cpu.max") or "").split()
+        quota = (read_text(f"{folder}/cpu.max") or "").split()
         if len(quota) == 2 and (most := whole(quota[0])) is not None and (period := whole(quota[1])):  # noqa: PLR2004
             look.gauges["cpu_limit_count"] = most / period
-        memory = pairs(read_text(folder / "memory.stat"))
+        memory = pairs(read_text(f"{folder}/memory.stat"))
         _memory(look, memory.get("anon"), memory.get("file"), memory.get("shmem"))
         _put(look.totals, "major_fault_count", memory.get("pgmajfault"))
-        _put(look.gauges, "memory_limit_bytes", whole((read_text(folder / "memory.max") or "").strip()))
-        self._traffic(look, _io_v2(read_text(folder / "io.stat")))
+        _put(look.gauges, "memory_limit_bytes", whole((read_text(f"{folder}/memory.max") or "").strip()))
+        self._traffic(look, _io_v2(read_text(f"{folder}/io.stat")))
         for name in ("cpu", "memory", "io"):
-            stalled = pressure_seconds(read_text(folder / f"{name}.pressure"))
+            stalled = pressure_seconds(read_text(f"{folder}/{name}.pressure"))
             _put(look.totals, f"{name}_stall_seconds", stalled.get("some"))
             if name == "io":
                 _put(look.totals, "io_full_stall_seconds", stalled.get("full"))
@@ -108,7 +108,7 @@ class Group:
 
     def _one(self, controller: str, name: str) -> str:
         folder = self._folders.get(controller)
-        return "" if folder is None else read_text(folder / name) or ""
+        return "" if folder is None else read_text(f"{folder}/{name}") or ""
 
     def _traffic(self, look: Look, lines: list[_Io] | None) -> None:
         """Add up what went to physical disks: a device that lies over others counts their bytes again."""

@@ -14,7 +14,7 @@ _LONGEST_NUMBER: Final = 19
 MICROSECONDS: Final = 1e6
 
 
-def read_text(path: Path, most_bytes: int = MOST_BYTES) -> str | None:
+def read_text(path: Path | str, most_bytes: int = MOST_BYTES) -> str | None:
     """Give the begin of a file; None where it cannot be read, for whatever reason."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

@@ -40,6 +40,7 @@ class Trees:
     def __init__(self, root: Path, processes_max: int) -> None:
         """At most ``processes_max`` processes are looked through for descendants."""
         self._root = root
+        self._at = str(root)
         self._processes_max = processes_max
         self._parents: dict[int, int] = {}
         self._ticks_per_second = float(os.sysconf("SC_CLK_TCK"))
@@ -49,18 +50,18 @@ class Trees:
 
     def stat(self, pid: int) -> Stat | None:
         """Read one process; None where it is gone or what stands there is no such line."""
-        return parse_stat(pid, read_text(self._root / str(pid) / "stat", STAT_BYTES))
+        return parse_stat(pid, read_text(f"{self._at}/{pid}/stat", STAT_BYTES))
 
     def network_namespace(self, pid: int) -> str | None:
         """Name the network namespace of a process, where that can be read."""
         try:
-            return str((self._root / str(pid) / "ns/net").readlink())
+            return os.readlink(f"{self._at}/{pid}/ns/net")  # noqa: PTH115 - paths cost more than what is read
         except OSError:
             return None
 
     def network_bytes(self, pid: int) -> tuple[float, float] | None:
         """Give the bytes received and transmitted by the network namespace of a process, to and from the outside."""
-        text = read_text(self._root / str(pid) / "net/dev")
+        text = read_text(f"{self._at}/{pid}/net/dev")
         rows = [row for row in interfaces(text) if not row[0].startswith(PASSING_ON)]
         if not rows:
             return None
@@ -91,7 +92,7 @@ class Trees:
         known = [count for count in pages if count is not None]
         if len(known) == len(pages):
             look.gauges["memory_resident_bytes"] = float(sum(known) * self._page_bytes)
-        traffic = [pairs(read_text(self._root / str(stat.pid) / "io")) for stat in stats]
+        traffic = [pairs(read_text(f"{self._at}/{stat.pid}/io")) for stat in stats]
         for column, name in (("disk_read_bytes", "read_bytes"), ("disk_written_bytes", "write_bytes")):
             if all(name in one for one in traffic):
                 look.totals[column] = float(sum(one[name] for one in traffic))
@@ -106,7 +107,7 @@ class Trees:
         }
 
     def _private_pages(self, pid: int) -> int | None:
-        words = (read_text(self._root / str(pid) / "statm") or "").split()
+        words = (read_text(f"{self._at}/{pid}/statm") or "").split()
         resident, shared = (whole(words[1]), whole(words[2])) if len(words) > 2 else (None, None)  # noqa: PLR2004
         return None if resident is None or shared is None or shared > resident else resident - shared
 
@@ -119,9 +120,10 @@ class Trees:
         there = {int(name) for name in names if name.isascii() and name.isdigit()}
         self._parents = {pid: parent for pid, parent in self._parents.items() if pid in there}
         for pid in sorted(there - self._parents.keys())[: max(0, self._processes_max - len(self._parents))]:
-            stat = self.stat(pid)
-            if stat is not None:
-                self._parents[pid] = stat.parent
+            words = (read_text(f"{self._at}/{pid}/stat", STAT_BYTES) or "").rpartition(")")[2].split(maxsplit=2)
+            parent = whole(words[1]) if len(words) > 1 else None
+            if parent is not None:
+                self._parents[pid] = parent
 
 
 def waits(stats: list[Stat], ticks_per_second: float, *, has_delays: bool) -> Look:

@@ -84,12 +84,13 @@ class KernelsReader:
         self._roster.update(pids)
         self._book.overlapping = self._roster.overlapping
         gone = self._roster.gone()
+        devices = self._by_bare_uuid()
         for member in self._in_turn():
-            self._look(member, offset_seconds)
+            self._look(member, offset_seconds, devices)
             if time.monotonic() - begin > self._round_seconds:
                 break
         for member in gone:
-            self._say_goodbye(member, offset_seconds)
+            self._say_goodbye(member, offset_seconds, devices)
         self._close(int(begin))
         for why in self._roster.refused.keys() - self._said:
             self._said.add(why)
@@ -162,7 +163,11 @@ class KernelsReader:
             self._next_member = first + place
             yield member
 
-    def _look(self, member: Member, offset_seconds: float) -> None:
+    def _by_bare_uuid(self) -> dict[str, str]:
+        """Give the driver's spelling of UUIDs by what the tracer tells, without prefix."""
+        return {device.uuid.partition("-")[2]: device.uuid for device in self._driver.devices}
+
+    def _look(self, member: Member, offset_seconds: float, devices: Mapping[str, str]) -> None:
         traced = member.traced
         is_first = traced.header is None
         now_second = int(time.monotonic())
@@ -186,7 +191,6 @@ class KernelsReader:
         steps = header.steps_total if header.steps_total < COUNT_MAX else 0
         setup = (header.cupti_version, header.cuda_driver_version)
         process = Process(traced.key, traced.pid, steps, setup, member.unknown_before)
-        devices = {device.uuid.partition("-")[2]: device.uuid for device in self._driver.devices}
         self._book.add(process, (one.on(devices) for one in seconds), offset_seconds)
         self._tell_profile(member, devices, time.time())
 
@@ -202,13 +206,12 @@ class KernelsReader:
         except Refused as refused:
             self._roster.refused[str(refused)] += 1
 
-    def _say_goodbye(self, member: Member, offset_seconds: float) -> None:
+    def _say_goodbye(self, member: Member, offset_seconds: float, devices: Mapping[str, str]) -> None:
         """Take what a process that has ended left behind."""
         if member.who in self._roster.members:
-            self._look(member, offset_seconds)  # it may not have had its turn since it ended
+            self._look(member, offset_seconds, devices)  # it may not have had its turn since it ended
         if member.who not in self._roster.members:
             return  # given up
-        devices = {device.uuid.partition("-")[2]: device.uuid for device in self._driver.devices}
         self._tell_profile(member, devices, time.time(), last=True)
         self._book.end(member.traced.key, int(time.monotonic()))
         self._roster.drop(member)

@@ -278,10 +278,11 @@ def _newest(lost_total: int) -> range:
     return range(max(0, lost_total - LOST_MAX), lost_total)
 
 
-def parse_seconds(content: Buffer) -> dict[int, Second]:
-    """Read the ring of seconds (``SECONDS_SPAN``), by second."""
-    found = (Second(*values) for values in _SECOND.iter_unpack(content))
-    return {second.second: second for second in found if second.second}
+def parse_seconds(content: Buffer, wanted: range | None = None) -> dict[int, Second]:
+    """Read the ring of seconds (``SECONDS_SPAN``), by second; of all that were told, or of those that are wanted."""
+    place = Second._fields.index("second")
+    found = (values for values in _SECOND.iter_unpack(content) if wanted is None or values[place] in wanted)
+    return {values[place]: Second._make(values) for values in found if values[place]}
 
 
 def parse_device(content: Buffer) -> DeviceTotals:

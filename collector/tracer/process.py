@@ -114,7 +114,7 @@ class TracedProcess:
         if closed <= self.next_second:
             return []
         first = max(self.next_second, closed - layout.SECONDS_MAX + 1)
-        seconds = layout.parse_seconds(self._piece(layout.SECONDS_SPAN))
+        seconds = layout.parse_seconds(self._piece(layout.SECONDS_SPAN), range(first, closed))
         complete = self._find_devices()
         found = list(self._seconds(range(first, closed), seconds, header, complete=complete))
         self.next_second = closed

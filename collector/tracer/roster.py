@@ -66,25 +66,40 @@ class Roster:
         self._given_up: set[ProcessId] = set()
         self._scan_at = 0.0
         self._tried: dict[int, int] = {}
+        self._scans: dict[int, int] = {}
+        self._mps: set[int] = set()
 
     def update(self, named: Iterable[int]) -> None:
         """Look at the processes that the driver names and, now and then, at all others."""
         wanted = set(named)
         if time.monotonic() >= self._scan_at:
             self._scan_at = time.monotonic() + self._limits.scan_seconds
-            everybody = set(self._pids())
-            self.overlapping = any(self._table.name(pid) == MPS_NAME for pid in everybody)
-            wanted |= everybody
+            wanted |= self._whose_turn_it_is()
             self._tried.clear()
         else:
             wanted = self._worth_a_try(wanted)
-        known = {who.pid: who for who in self.members}
-        for pid in sorted(wanted - {self._own_number()}):  # what is mapped here stands among our own open files
+        strangers = wanted - {who.pid for who in self.members}  # a member whose number came again is seen to be gone
+        if strangers:
+            strangers.discard(self._own_number() or 0)  # what is mapped here stands among our own open files
+        for pid in sorted(strangers):
             who = self._table.identity(pid)
-            if who is not None and who != known.get(pid) and who not in self._given_up:
+            if who is not None and who not in self._given_up:
                 self._try(who)
         if len(self._given_up) > 4 * self._limits.processes:
             self._given_up.clear()
+
+    def _whose_turn_it_is(self) -> set[int]:
+        """Give who is looked at in this scan: who is new, and who was new one, two, four, eight and so on scans ago.
+
+        A node runs thousands of processes that will never be traced. One that begins late is found before it is twice
+        as old, and at once if the driver names it.
+        """
+        everybody = set(self._pids())
+        self._scans = {pid: self._scans.get(pid, -1) + 1 for pid in everybody}
+        due = {pid for pid, scans in self._scans.items() if scans & (scans - 1) == 0}
+        self._mps = (self._mps & everybody) | {pid for pid in due if self._table.name(pid) == MPS_NAME}
+        self.overlapping = bool(self._mps)
+        return due
 
     def _worth_a_try(self, named: set[int]) -> set[int]:
         """Leave out who was looked at often: a process that is on a device for long will hardly be traced later.
@@ -104,6 +119,8 @@ class Roster:
     def drop(self, member: Member) -> None:
         """Let a member's memory go."""
         del self.members[member.who]
+        for looks in (self._tried, self._scans):  # who gets its number next is looked at like anybody new
+            looks.pop(member.who.pid, None)
 
     def refuse(self, member: Member, why: str) -> None:
         """Count a refusal; a process that is refused again and again is given up."""
@@ -134,8 +151,10 @@ class Roster:
             self.refused[str(refused)] += 1
             self._given_up.add(who)
             return
+        if memory is None:
+            return
         user_id, inner_pid = self._table.user_id(who.pid), own_pid(folder)
-        if memory is None or user_id is None or inner_pid is None or self._table.identity(who.pid) != who:
+        if user_id is None or inner_pid is None or self._table.identity(who.pid) != who:
             return
         if len(self.members) >= self._limits.processes:
             self.refused["too many processes"] += 1
