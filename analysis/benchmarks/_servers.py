@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import resource
+import os
 import shutil
 import socket
 import struct
@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,22 @@ if TYPE_CHECKING:
 READY_SECONDS = 60.0
 POLL_SECONDS = 0.05
 _LITERAL_BYTES = 1 << 16
+
+
+REMOTE_WRITE = {
+    "Content-Type": "application/x-protobuf",
+    "Content-Encoding": "snappy",
+    "X-Prometheus-Remote-Write-Version": "0.1.0",
+}
+"""Headers of a remote write (Prometheus remote-write specification 1.0)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A running Prometheus on the loopback address."""
+
+    port: int
+    process_id: int
 
 
 @contextmanager
@@ -45,8 +62,8 @@ def our_server(data: Path) -> Iterator[access.Address]:
 
 
 @contextmanager
-def prometheus(folder: Path) -> Iterator[int]:
-    """Run Prometheus with its remote-write receiver; gives its port."""
+def prometheus(folder: Path) -> Iterator[Peer]:
+    """Run Prometheus with its remote-write receiver."""
     folder.mkdir()
     settings = folder / "prometheus.yml"
     settings.write_text("global: {}\n", encoding="utf-8")
@@ -65,7 +82,7 @@ def prometheus(folder: Path) -> Iterator[int]:
 
     with _process(command, folder / "prometheus.log") as process:
         _wait(process, is_ready)
-        yield port
+        yield Peer(port, process.pid)
 
 
 def has_prometheus() -> bool:
@@ -73,10 +90,10 @@ def has_prometheus() -> bool:
     return shutil.which("prometheus") is not None
 
 
-def children_cpu_seconds() -> float:
-    """Give the CPU time of all processes started here that have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+def cpu_seconds(process_id: int) -> float:
+    """Give the CPU time of a running process: fields 14 and 15 of proc_pid_stat(5)."""
+    status = Path(f"/proc/{process_id}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(status[11]) + int(status[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager

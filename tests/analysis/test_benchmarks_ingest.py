@@ -12,9 +12,9 @@ from warehouse import batches
 
 
 def test_a_batch_of_the_benchmark_is_wholly_possible() -> None:
-    checked = batches.check(ingest._batch(1, 80))
+    checked = batches.check(ingest.batch_of(1, 80))
     assert (checked.rows, dict(checked.rejected)) == (80, {})
-    assert len(ingest._batch(1, 80).tables["device_sample"].columns) == 28
+    assert len(ingest.batch_of(1, 80).tables["device_sample"].columns) == 28
 
 
 def test_a_block_of_literals_holds_its_bytes() -> None:
