@@ -25,6 +25,8 @@ Bools: TypeAlias = npt.NDArray[np.bool_]
 
 MICROSECONDS = 1_000_000.0
 _HOUR = 3600
+_FIRST = -62_135_596_800.0
+"""The first second of the year 1: no engine knows an earlier one."""
 
 
 class Tables(Protocol):
@@ -69,7 +71,7 @@ def seconds(instant: Any) -> Any:
 
 def timestamp(at: float) -> Any:
     """Give an instant as a timestamp literal, so that a filter on the raw column can skip what it does not need."""
-    return ibis.timestamp(str(np.datetime64(round(at * MICROSECONDS), "us")))
+    return ibis.timestamp(str(np.datetime64(round(max(at, _FIRST) * MICROSECONDS), "us")))
 
 
 def not_rolled(tables: Tables) -> Any:

@@ -139,8 +139,9 @@ class Kept:
 
     def holes(self, since: int, until: int) -> list[tuple[int, int]]:
         """Give the stretches of hours in ``[since, until)`` that are not to be read from roll-ups."""
-        inside = self.hours[(self.hours >= since) & (self.hours < until)]
-        return ranges(np.setdiff1d(np.arange(since, until), inside)) if inside.size else [(since, until)]
+        known = ranges(self.hours[(self.hours >= since) & (self.hours < until)])
+        begins, ends = [since, *(last for _, last in known)], [*(first for first, _ in known), until]
+        return [(first, last) for first, last in zip(begins, ends, strict=True) if last > first]
 
 
 def resolution(rolled: Sequence[RolledHour], since: float, until: float) -> str:
