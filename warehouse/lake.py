@@ -203,6 +203,8 @@ def restore(store: Store, data: Path) -> int:
             transaction.execute(
                 "INSERT INTO rolled_hour VALUES (to_timestamp(?)::TIMESTAMP, ?, ?, ?, ?, ?, ?, ?)", [hour_at, *known]
             )
+    if aliases.TABLE not in content["snapshots"]:
+        store.take_note_of_node_keys()
     LOG.warning("%s: %d sealed days and the last snapshots were taken from the lake", data, len(content["days"]))
     return len(content["days"])
 
