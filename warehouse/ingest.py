@@ -80,16 +80,20 @@ def _not_there(store: Store, transaction: Transaction, rows: pa.Table) -> pa.Tab
 
 
 def past_attempts(store: Store, cluster: str, scheduler_job_ids: Sequence[str]) -> tuple[PastAttempt, ...]:
-    """Give the attempts already known of some of a scheduler's job ids, in order of start."""
+    """Give the attempts already known of some of a scheduler's job ids, in order of start.
+
+    A pod is known by its ``namespace/name`` too, which is not its job's id.
+    """
     rows = store.read(
         """
         SELECT attempt.job_key, attempt_key, state, epoch(attempt.submit_at) AS submit_at,
                epoch(start_at) AS start_at, epoch(end_at) AS end_at
         FROM attempt JOIN job USING (job_key)
-        WHERE cluster = ? AND scheduler_job_id IN (SELECT unnest(?::VARCHAR[]))
+        WHERE cluster = ? AND (scheduler_job_id IN (SELECT unnest(?::VARCHAR[]))
+                               OR other_id IN (SELECT unnest(?::VARCHAR[])))
         ORDER BY start_at, attempt_key
         """,
-        [cluster, list(scheduler_job_ids)],
+        [cluster, list(scheduler_job_ids), list(scheduler_job_ids)],
     )
     return tuple(PastAttempt(**row) for row in rows.to_pylist())
 

@@ -56,16 +56,12 @@ class MemoryClient:
 
     def past_attempts(self, cluster: str, scheduler_job_ids: Sequence[str]) -> tuple[PastAttempt, ...]:
         wanted = set(scheduler_job_ids)
-        jobs = {
-            row["job_key"]
-            for row in self.table("job")
-            if row["cluster"] == cluster and row["scheduler_job_id"] in wanted
-        }
+        ids = {row["job_key"]: row["scheduler_job_id"] for row in self.table("job") if row["cluster"] == cluster}
         names = ("job_key", "attempt_key", "state", "submit_at", "start_at", "end_at")
         found = [
             PastAttempt(**{name: row[name] for name in names})
             for row in self.table("attempt")
-            if row["job_key"] in jobs
+            if row["job_key"] in ids and wanted & {ids[row["job_key"]], row.get("other_id")}
         ]
         return tuple(sorted(found, key=lambda past: (past.start_at, past.attempt_key)))
 

@@ -1,8 +1,8 @@
 """Workloads as series show them: which attempt a device's time belongs to, and the rows that say so.
 
-A job of Slurm that accounting has told of keeps its attempts; here it only learns which devices it held. What nobody
-told of becomes a job of its own, as long as it was seen. Its attempt goes on while it is seen again within
-``import.workload_gap_seconds`` (and under the same UID, for a pod).
+A job that its scheduler has told of (accounting, or the collector of a Kubernetes cluster) keeps its attempts; here it
+only learns which devices it held. What nobody told of becomes a job of its own, as long as it was seen. Its attempt
+goes on while it is seen again within ``import.workload_gap_seconds`` (and under the same UID, for a pod).
 """
 
 from __future__ import annotations
@@ -130,7 +130,8 @@ class Workloads:
     def _from_store(self, workload: Workload, at: float, uid: str | None) -> Run | None:
         past = self._options.past_attempts(self._cluster, [workload.id])
         told = tuple(one for one in past if f":{SEEN}" not in one.attempt_key)
-        attempt = attempt_at(told, at) if workload.kind == "slurm" else None
+        same = next((one for one in told if uid is not None and one.attempt_key.endswith(f":{uid}")), None)
+        attempt = same or attempt_at(told, at)
         if attempt is not None and attempt.start_at is not None:
             bounds = (attempt.start_at, at + 1e9 if attempt.end_at is None else attempt.end_at)
             return Run(workload, attempt.attempt_key, attempt.job_key, False, at, at, bounds=bounds)  # noqa: FBT003 - not ours

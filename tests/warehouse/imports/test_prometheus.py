@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warehouse.client import Client
+from warehouse.contract import wire
+from warehouse.contract.model import Attempt, AttemptState, Job
 from warehouse.importer import ImportOptions, PastAttempt
 from warehouse.imports._prom_text import point
 from warehouse.imports._values import BadRowError
@@ -191,6 +194,25 @@ def test_a_job_of_accounting_keeps_its_attempt_and_its_bounds(memory_client: Mak
     assert (client.table("job"), client.table("attempt")) == ([], [])
     (held,) = client.table("allocation")
     assert (held["attempt_key"], held["end_at"]) == ("c/77#0:9", T0 + 0.5)
+
+
+@pytest.mark.parametrize("uid", ["", ',pod_uid="u-2"'])
+def test_a_pod_that_the_cluster_has_told_of_keeps_its_attempt(store_client: Client, tmp_path: Path, uid: str) -> None:
+    """Two pods of one name, one after the other, as the collector of the cluster told them."""
+    job = Job("c/j-1#0", "c", "j-1", "kubernetes", name="train")
+    attempts = [
+        Attempt(
+            f"c/j-1#0:u-{number}", job.job_key, AttemptState.COMPLETED, "Succeeded", start, start + 1000, "kubernetes"
+        )
+        for number, start in ((1, T0 - 1100), (2, T0 - 50))
+    ]
+    named = [replace(attempt, other_id="team/train-0") for attempt in attempts]
+    store_client.load("kubernetes", [], wire.from_records([job, *named]))
+    load(store_client, tmp_path, util(50, 0, labels=POD + uid))
+    store: Any = store_client
+    owners = store._store.read("SELECT attempt_key FROM device_sample").to_pylist()
+    assert owners == [{"attempt_key": "c/j-1#0:u-2"}]
+    assert store._store.read("SELECT count(*) AS n FROM attempt").to_pylist() == [{"n": 2}]
 
 
 def test_jobstats_tells_the_job_as_a_value(memory_client: Make, tmp_path: Path) -> None:
