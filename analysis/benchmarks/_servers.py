@@ -71,6 +71,7 @@ def prometheus(folder: Path) -> Iterator[Peer]:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
     command = ["prometheus", f"--config.file={settings}", f"--storage.tsdb.path={folder / 'data'}"]
+    command.append("--storage.tsdb.retention.time=1y")  # what is written may be weeks old
     command += [f"--web.listen-address=127.0.0.1:{port}", "--web.enable-remote-write-receiver"]
     pool = urllib3.PoolManager(retries=False, timeout=2.0)
 
@@ -129,21 +130,25 @@ def remote_write(table: wire.Table, metrics: Sequence[str]) -> bytes:
         values = list(table.columns[metric])  # type: ignore[arg-type]
         for device in sorted(set(map(str, devices))):
             labels = [("__name__", f"bench_{metric}"), ("device", device), ("node", node)]
-            body = b"".join(_field(1, _field(1, k.encode()) + _field(2, v.encode())) for k, v in labels)
+            body = b"".join(
+                protobuf_field(1, protobuf_field(1, k.encode()) + protobuf_field(2, v.encode())) for k, v in labels
+            )
             body += b"".join(
-                _field(2, b"\x09" + struct.pack("<d", float(values[row])) + b"\x10" + _varint(at[row]))  # type: ignore[arg-type]
+                protobuf_field(2, b"\x09" + struct.pack("<d", float(values[row])) + b"\x10" + varint(at[row]))  # type: ignore[arg-type]
                 for row, owner in enumerate(devices)
                 if owner == device
             )
-            series.append(_field(1, body))
-    return _literals(b"".join(series))
+            series.append(protobuf_field(1, body))
+    return literals(b"".join(series))
 
 
-def _field(number: int, content: bytes) -> bytes:
-    return bytes([number << 3 | 2]) + _varint(len(content)) + content
+def protobuf_field(number: int, content: bytes) -> bytes:
+    """Give a field of bytes as protobuf writes it."""
+    return bytes([number << 3 | 2]) + varint(len(content)) + content
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
+    """Give a whole number as protobuf writes it."""
     found = bytearray()
     while value > 0x7F:  # noqa: PLR2004 - seven bits a byte
         found.append(value & 0x7F | 0x80)
@@ -151,7 +156,7 @@ def _varint(value: int) -> bytes:
     return bytes([*found, value])
 
 
-def _literals(plain: bytes) -> bytes:
+def literals(plain: bytes) -> bytes:
     """Frame bytes as a snappy block of literals (snappy's format_description.txt, 2.1: tag 61, length in two bytes)."""
     pieces = [plain[at : at + _LITERAL_BYTES] for at in range(0, len(plain), _LITERAL_BYTES)]
-    return _varint(len(plain)) + b"".join(b"\xf4" + struct.pack("<H", len(piece) - 1) + piece for piece in pieces)
+    return varint(len(plain)) + b"".join(b"\xf4" + struct.pack("<H", len(piece) - 1) + piece for piece in pieces)

@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from analysis.benchmarks import ingest
-from analysis.benchmarks._servers import _literals, _varint
+from analysis.benchmarks._servers import literals, varint
 from warehouse import batches
 
 
@@ -19,8 +19,8 @@ def test_a_batch_of_the_benchmark_is_wholly_possible() -> None:
 
 def test_a_block_of_literals_holds_its_bytes() -> None:
     plain = bytes(range(256)) * 300
-    block = _literals(plain)
-    head = _varint(len(plain))
+    block = literals(plain)
+    head = varint(len(plain))
     assert block.startswith(head)
     found, at = b"", len(head)
     while at < len(block):
@@ -32,4 +32,4 @@ def test_a_block_of_literals_holds_its_bytes() -> None:
 
 @pytest.mark.parametrize(("value", "encoded"), [(0, b"\x00"), (1, b"\x01"), (300, b"\xac\x02")])
 def test_whole_numbers_are_written_as_protobuf_writes_them(value: int, encoded: bytes) -> None:
-    assert _varint(value) == encoded
+    assert varint(value) == encoded
