@@ -205,4 +205,5 @@ BENCHMARK = Benchmark(
     name="ingest",
     description="P3: rows and batches per second of a real server, waits, one commit a batch, and Prometheus.",
     run=run,
+    needs_sources=False,
 )
