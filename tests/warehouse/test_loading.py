@@ -226,6 +226,25 @@ def test_an_unknown_zone_is_bad_use(memory_client: Make, tmp_path: Path) -> None
         load_files(memory_client(), JOBS_CSV, [file(tmp_path, HEADER + row(1))], ImportOptions("c", "Mars/Olympus"))
 
 
+def test_a_servers_address_for_a_format_of_files_is_bad_use(memory_client: Make) -> None:
+    with pytest.raises(BadUseError, match="jobs_csv reads files, and http://h/x is the address of a server"):
+        load_files(memory_client(), JOBS_CSV, ["http://me:secret@h/x"], OPTIONS)
+
+
+def test_a_stretch_of_time_that_ends_before_it_begins_is_bad_use(memory_client: Make) -> None:
+    options = ImportOptions("c", "UTC", since_at=2000.0, until_at=1000.0)
+    with pytest.raises(BadUseError, match="is not before --until"):
+        load_files(memory_client(), importers()["prometheus_server"], ["http://127.0.0.1:1"], options)
+
+
+def test_a_server_that_is_not_there_is_one_line(memory_client: Make, free_port: int) -> None:
+    options = ImportOptions("c", "UTC", since_at=1000.0, until_at=2000.0)
+    report = load_files(memory_client(), importers()["prometheus_server"], [f"http://127.0.0.1:{free_port}"], options)
+    (error,) = report.errors
+    assert "does not answer" in str(error)
+    assert report.exit_code == 1
+
+
 @pytest.mark.parametrize("name", importers())
 def test_importing_twice_changes_nothing_in_the_store(store_client: Client, tmp_path: Path, name: str) -> None:
     importer = importers()[name]
