@@ -62,6 +62,7 @@ class Store:
         self.housekeeping = threading.RLock()
         """Held by whoever makes or removes files of the lake, or needs them all to stay."""
         self._opened = uuid.uuid4().hex
+        self._keyed: Mapping[str, list[str]] = {}
         self._writes = 0
         self.damage: str | None = None
         """What DuckDB said of a damaged block of the file, since it was opened."""
@@ -105,24 +106,31 @@ class Store:
         [(known, timed)] = cursor.execute(aliases.COUNTS).fetchall()  # one row left unread would hold the cursor
         if not known:
             return sources
-        for table in queries.TABLE_NAMES:
+        for table, columns in self._naming(cursor).items():
             source = sources.get(table, table)
             source = f'{DATABASE}.main."{table}"' if source == table else source
-            columns = [str(row[0]) for row in cursor.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()]
-            if table != "attempt" and "attempt_key" in columns:
-                query = aliases.naming(table, columns, source, timed=timed > 0)
-                cursor.execute(f"CREATE OR REPLACE TEMP VIEW named_{table} AS {query}")
-                sources[table] = f"named_{table}"
+            query = aliases.naming(table, columns, source, timed=timed > 0)
+            cursor.execute(f"CREATE OR REPLACE TEMP VIEW named_{table} AS {query}")
+            sources[table] = f"named_{table}"
         return sources
+
+    def _naming(self, cursor: duckdb.DuckDBPyConnection) -> Mapping[str, list[str]]:
+        """Give the tables that name attempts, with their columns: settled once the schema is up to date."""
+        if not self._keyed:
+            columns = {
+                table: [str(row[0]) for row in cursor.execute(f'DESCRIBE {DATABASE}.main."{table}"').fetchall()]
+                for table in queries.TABLE_NAMES
+                if table != "attempt"
+            }
+            self._keyed = {table: names for table, names in columns.items() if "attempt_key" in names}
+        return self._keyed
 
     def take_note_of_node_keys(self) -> None:
         """Find the node keys of all rows and what they mean, where that is not known from their arrival."""
         with self.transaction() as transaction, self.cursor() as cursor:
-            for table in queries.TABLE_NAMES:
+            for table in self._naming(cursor):
                 view = self._hot_and_sealed(cursor, table) if table in queries.SAMPLE_TABLES else table
-                columns = [str(row[0]) for row in cursor.execute(f'DESCRIBE "{view}"').fetchall()]
-                if table != "attempt" and "attempt_key" in columns:
-                    aliases.take(transaction, cursor.sql(f'SELECT DISTINCT attempt_key FROM "{view}"').to_arrow_table())
+                aliases.take(transaction, cursor.sql(f'SELECT DISTINCT attempt_key FROM "{view}"').to_arrow_table())
             aliases.settle(transaction)
 
     def _hot_and_sealed(self, cursor: duckdb.DuckDBPyConnection, table: str) -> str:
