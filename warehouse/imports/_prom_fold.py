@@ -26,6 +26,7 @@ from warehouse.imports._prom_names import (
 )
 from warehouse.imports._prom_text import Point
 from warehouse.imports._prom_workloads import PodFacts, Run, Workloads
+from warehouse.imports._values import BadRowError
 from warehouse.settings import (
     IMPORT_EXPORTER_PODS,
     IMPORT_LONE_CADENCE_SECONDS,
@@ -43,6 +44,7 @@ class _Moment:
 
     values: dict[str, tuple[Meaning, float, str]] = field(default_factory=dict)
     owners: dict[Workload, None] = field(default_factory=dict)
+    seen: dict[str, list[Mapping[str, str]]] = field(default_factory=dict)
     count: int = 0
     is_stated: bool = True
 
@@ -116,7 +118,7 @@ class Fold:
         """Add one value; ``is_stated`` says that the source tells the time, which then is part of the content.
 
         Raises:
-            BadRowError: labels that cannot be names.
+            BadRowError: labels that cannot be names, or a second value of a series at one instant.
 
         """
         is_inside = self._until_at is None or at < self._until_at
@@ -139,11 +141,27 @@ class Fold:
         if name == SM_ACTIVE_IF:
             self._is_sm_active.add(key)
         moment = self._moments.setdefault((key, meaning.exporter), {}).setdefault(at, _Moment(is_stated=is_stated))
+        if name in moment.values:
+            self._refuse_repeat(moment, point, is_stated=is_stated)
         moment.values.setdefault(name, (meaning, point.value, name))
+        moment.seen.setdefault(name, []).append(point.labels)
         moment.count += 1
         owner = self._owner(point.labels)
         if owner is not None:
             moment.owners.setdefault(owner)
+
+    def _refuse_repeat(self, moment: _Moment, point: Point, *, is_stated: bool) -> None:
+        """Refuse a value of a series that has one at this instant; several owners of one device are several series.
+
+        Raises:
+            BadRowError: it has one.
+
+        """
+        if any(point.labels == labels for labels in moment.seen[point.name]):
+            if is_stated:
+                raise BadRowError("value comes twice", f"{point.name} has two values at one instant")
+            detail = f"{point.name} comes again and no line says a time; keep each page in a file of its own"
+            raise BadRowError("no time", detail)
 
     def _device_name(self, labels: Mapping[str, str]) -> DeviceName | None:
         """Find a series' device, once for one object of labels, which is kept so that its number stays its own."""

@@ -243,6 +243,19 @@ def test_the_page_that_comes_again_later_changes_nothing(store_client: Client, t
     assert (report.kept, report.unchanged) == (0, 1)
 
 
+def test_a_second_page_without_times_in_one_file_is_rejected_and_not_lost(memory_client: Make, tmp_path: Path) -> None:
+    client = memory_client()
+    page = 'DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-a"} 5\nother 1\n'
+    report = load(client, tmp_path, page + page.replace("5", "7"))
+    assert {reason: (tally.count, tally.line) for reason, tally in report.rejected.items()} == {"no time": (1, 3)}
+    assert [row["driver_util_ratio"] for row in samples(client)] == [0.05]
+
+
+def test_a_value_that_comes_twice_for_one_instant_is_rejected(memory_client: Make, tmp_path: Path) -> None:
+    report = load(memory_client(), tmp_path, util(5, 0) + util(7, 0))
+    assert list(report.rejected) == ["value comes twice"]
+
+
 BAD_LINES = {
     "no node": 'DCGM_FI_DEV_GPU_UTIL{gpu="0"} 5',
     "not a sample": "}garbage 1",
