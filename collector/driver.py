@@ -15,6 +15,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from types import ModuleType
 from typing import Any, Final
 
@@ -25,6 +26,10 @@ from warehouse.contract.errors import BadUseError, TrueloadError
 LOG = logging.getLogger("trueload.driver")
 OPEN_PATIENCE_SECONDS: Final = 30.0
 """How long ``nvmlInit`` may take: without the persistence daemon the driver brings each card up first."""
+
+STRAGGLER_SECONDS: Final = 5.0
+"""How long the others are waited for after the last device that answered, when the driver is opened: bringing a card up
+takes a second or two, one after the other; one that hangs must not keep the others from being measured."""
 
 CLOSE_PATIENCE_SECONDS: Final = 2.0
 """How long ``nvmlShutdown`` is waited for: the agent has to end within its grace period."""
@@ -260,8 +265,20 @@ class Driver:
     def _discover(self, patience_seconds: float, wanted: Callable[[], bool] | None = None) -> None:
         """Look at every index that is unreadable so far, each on its own lane."""
         nvml = self.nvml
-        jobs = {f"gpu {index}": (lambda index=index: self._describe(index)) for index, _ in self.unreadable}
-        done = self.lanes.run(jobs, patience_seconds, wanted)
+        answered_at: list[float] = []
+
+        def describe(index: int) -> list[KnownDevice]:
+            try:
+                return self._describe(index)
+            finally:
+                answered_at.append(time.monotonic())
+
+        def still_wanted() -> bool:
+            is_late = bool(answered_at) and time.monotonic() - answered_at[-1] > STRAGGLER_SECONDS
+            return not is_late and (wanted is None or wanted())
+
+        jobs = {f"gpu {index}": partial(describe, index) for index, _ in self.unreadable}
+        done = self.lanes.run(jobs, patience_seconds, still_wanted)
         found, unreadable = list(self.devices), []
         for index, _ in self.unreadable:
             job = done.get(f"gpu {index}")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from collector.simulate.standin import library_path
+from collector import driver
+from collector.simulate.standin import NEVER_RETURNS, StandinFault, library_path
 from collector.sources.gpm import GpmReader
 from collector.watch import EventWatch
 from tests.collector.test_driver import Rig
@@ -71,6 +73,27 @@ def test_an_event_set_is_kept_while_a_registration_is_out(rig: Rig, freed: list[
     assert watch.stop()
     over.set()
     assert freed == []
+
+
+def test_a_card_that_hangs_when_the_driver_is_opened_does_not_keep_the_others_back(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "STRAGGLER_SECONDS", 0.3)
+    rig.driver.close()
+    rig.change(1, faults=(StandinFault("nvmlDeviceGetName", NEVER_RETURNS),))
+    rig.write()
+    begin = time.monotonic()
+    rig.driver.open()
+    assert time.monotonic() - begin < 10  # and not the 30 s that opening may take
+    assert [device.index for device in rig.driver.devices] == [0, 2]
+    assert rig.driver.unreadable == ((1, driver.NOT_RETURNED),)
+    rig.change(1, faults=())
+    rig.write()
+    deadline = time.monotonic() + 10
+    while len(rig.driver.devices) < 3 and time.monotonic() < deadline:
+        rig.driver.reprobe()
+        threading.Event().wait(0.05)
+    assert [device.index for device in rig.driver.devices] == [0, 1, 2]
 
 
 def test_everything_is_given_back_when_nobody_is_at_work(rig: Rig, freed: list[tuple[str, int]]) -> None:
