@@ -20,6 +20,8 @@ from collector.doctor.text import render
 from collector.simulate.standin import NEVER_RETURNS, GpmCounters, StandinFault, StandinProcess
 from tests.collector.doctor.conftest import Node, Server
 from tests.collector.jobs.kubelet import Kubelet, pod
+from tests.warehouse.serving import ServerProcess
+from warehouse import access
 
 Run = Callable[..., tuple[int, dict[str, Any]]]
 PATIENT_SECONDS = 60
@@ -162,3 +164,23 @@ def test_a_setting_that_names_nothing_is_told_and_the_rest_is_looked_at(run: Run
     assert code == 1
     assert [one["ok"] for one in by_name(document, "settings")] == [False, False]
     assert by_name(document, "spool")[0]["ok"]
+
+
+@pytest.mark.slow
+def test_a_real_server_knows_the_token_of_its_folder_and_its_clock_is_ours(run: Run, tmp_path: Path) -> None:
+    server = ServerProcess(tmp_path / "data")
+    try:
+        token_file = access.token_file(server.data, access.Role.AGENT)
+        _, document = run(SERVER_URL=server.url, TOKEN_FILE=str(token_file))
+        _, refused = run(SERVER_URL=server.url, TOKEN_FILE=str(access.token_file(server.data, access.Role.OPERATOR)))
+        wrong = tmp_path / "wrong.token"
+        wrong.write_text("x")
+        wrong.chmod(0o600)
+        code, unknown = run(SERVER_URL=server.url, TOKEN_FILE=str(wrong))
+    finally:
+        server.stop()
+    assert [one["ok"] for one in by_name(document, "server")] == [True, True]
+    assert [one["ok"] for one in by_name(document, "clock")] == [True]
+    assert by_name(document, "clock")[0]["found"].startswith("this node's clock is within")
+    assert by_name(refused, "server")[1]["ok"] is True  # an operator may deliver, too
+    assert (code, by_name(unknown, "server")[1]["found"]) == (1, "it does not know the token")
