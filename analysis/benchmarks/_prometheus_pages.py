@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import urllib3
 
-from analysis.benchmarks._servers import REMOTE_WRITE, literals, protobuf_field, varint
+from analysis.benchmarks._servers import REMOTE_WRITE, literals, prometheus, protobuf_field, varint
 from warehouse.contract.errors import StoreError
-from warehouse.contract.units import SECONDS_PER_DAY
+from warehouse.contract.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 USED, HELD_IDLE = "trueload_used_seconds", "trueload_held_idle_seconds"
 TIMEOUT_SECONDS = 120.0
-TOP = 20
+TOP = 50
 _SAMPLE_BYTES = 16
 """A sample of ``prompb.TimeSeries``: a tag and a double, a tag and an instant in milliseconds of six bytes."""
 
@@ -60,8 +61,8 @@ class Query:
         return "/api/v1/query" if self.step_seconds is None else "/api/v1/query_range"
 
 
-def page_queries(since: float, until: float, device: str) -> list[Query]:
-    """Give what the pages of a window ask: waste by user and account, the fleet by day, the worst devices, one device.
+def page_queries(since: float, until: float, job: str) -> list[Query]:
+    """Give what the pages of a window ask: waste by user and account, the fleet by day, the worst jobs, one job.
 
     ``since`` and ``until`` are whole hours apart. A window of PromQL is open at its begin, so all end a second early.
     """
@@ -70,10 +71,53 @@ def page_queries(since: float, until: float, device: str) -> list[Query]:
     return [
         Query("waste_by_user", f"sum by (user) (sum_over_time({HELD_IDLE}[{whole}s]))", end),
         Query("waste_by_account", f"sum by (account) (sum_over_time({HELD_IDLE}[{whole}s]))", end),
-        Query("worst_devices", f"topk({TOP}, sum by (device) (sum_over_time({HELD_IDLE}[{whole}s])))", end),
+        Query("worst_jobs", f"topk({TOP}, sum by (job) (sum_over_time({HELD_IDLE}[{whole}s])))", end),
         Query("fleet_by_day", f"sum by (model) (sum_over_time({USED}[{day}s]))", end, since + day - 1.0, float(day)),
-        Query("one_device", f'{USED}{{device="{device}"}}[{day}s]', end),
+        Query("one_job", f'{USED}{{job="{job}"}}[{whole}s]', end),
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Month:
+    """The roll-ups by hour that ``bench pages`` fills its store with: each device runs one job a day, for 23 hours."""
+
+    gpus: int
+    days: int
+    first_at: float
+
+    @property
+    def end_at(self) -> float:
+        """Give the end of the last day."""
+        return self.first_at + self.days * SECONDS_PER_DAY
+
+    def job(self, number: int) -> str:
+        """Give the key of a job; they are numbered day by day."""
+        return f"bench/{number}#0"
+
+    def series(self, day: int) -> list[Series]:
+        """Give the series of a day: what was used of each device, then what was held idle."""
+        return [
+            Series(
+                name,
+                {
+                    "device": f"GPU-{device:08d}",
+                    "node": f"node{device // 8:04d}",
+                    "model": "NVIDIA A100-SXM4-80GB",
+                    "job": self.job(number),
+                    "user": f"user{number % 60}",
+                    "account": f"lab{number % 12}",
+                },
+            )
+            for name in (USED, HELD_IDLE)
+            for device, number in enumerate(range(day * self.gpus, (day + 1) * self.gpus))
+        ]
+
+    def hours(self, day: int) -> Iterator[tuple[float, npt.NDArray[np.float64]]]:
+        """Give the begin of each hour of a day, and its values in the order of ``series``."""
+        used = 36.0 * (20 + np.arange(day * self.gpus, (day + 1) * self.gpus) % 70)
+        values = np.concatenate([used, SECONDS_PER_HOUR - used])
+        for hour in range(23):
+            yield self.first_at + day * SECONDS_PER_DAY + hour * SECONDS_PER_HOUR, values
 
 
 class Writer:
@@ -124,6 +168,32 @@ def fill(port: int, series: Sequence[Series], hours: Iterable[tuple[float, npt.N
     return written
 
 
+def beside(folder: Path, month: Month, readers: int, seconds: float) -> dict[str, object]:
+    """Run Prometheus over a month of roll-ups and have readers ask what pages ask; gives the figures.
+
+    Raises:
+        StoreError: Prometheus did not start, take a write or answer.
+
+    """
+    queries = page_queries(month.first_at, month.end_at, month.job(7))
+    with prometheus(folder) as peer:
+        began = time.perf_counter()
+        samples = sum(fill(peer.port, month.series(day), month.hours(day)) for day in range(month.days))
+        filled = time.perf_counter() - began
+        pool = urllib3.PoolManager(retries=False, timeout=TIMEOUT_SECONDS)
+        first = crowd_of(lambda query: ask(pool, peer.port, query), queries, 1, 0.0, at_least=len(queries))
+        waits = crowd(peer.port, queries, readers, seconds)
+    every = [wait for own in waits.values() for wait in own]
+    return {
+        "samples": samples,
+        "fill_seconds": filled,
+        "first_seconds": {name: own[0] for name, own in first.items()},
+        "answers": len(every),
+        "p50_seconds": {name: float(np.median(own)) for name, own in waits.items() if own},
+        "p95_seconds": float(np.percentile(every, 95)) if every else None,
+    }
+
+
 def ask(pool: urllib3.PoolManager, port: int, query: Query) -> list[dict[str, Any]]:
     """Ask one query; gives the rows of its result.
 
@@ -145,16 +215,16 @@ def crowd(port: int, queries: Sequence[Query], readers: int, seconds: float) -> 
 
 
 def crowd_of(
-    asked: Callable[[Query], object], queries: Sequence[Query], readers: int, seconds: float
+    asked: Callable[[Query], object], queries: Sequence[Query], readers: int, seconds: float, at_least: int = 0
 ) -> dict[str, list[float]]:
-    """Do the same with any way to ask; each reader begins with another query."""
+    """Do the same with any way to ask; each reader begins with another query and asks ``at_least`` so many."""
     waits: dict[str, list[float]] = {query.name: [] for query in queries}
     ends_at = time.perf_counter() + seconds
 
     def reader(number: int) -> None:
         for turn in count(number):
             query, began = queries[turn % len(queries)], time.perf_counter()
-            if began >= ends_at:
+            if began >= ends_at and turn - number >= at_least:
                 return
             asked(query)
             waits[query.name].append(time.perf_counter() - began)
