@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,8 @@ import numpy as np
 import urllib3
 
 from analysis.benchmark import Bar, Benchmark, BenchRequest, BenchResult, at_most
-from analysis.benchmarks._servers import our_server
+from analysis.benchmarks._prometheus_pages import Month, beside
+from analysis.benchmarks._servers import has_prometheus, our_server
 from warehouse.contract.rollups import Rule
 from warehouse.lake import days_to_seal, publish, seal
 from warehouse.store import open_store
@@ -30,6 +31,7 @@ FIRST = "2026-10-05"
 DAYS = 30
 SMALL, WHOLE = 100, 10_000
 READERS = 20
+LONG_SECONDS, SHORT_SECONDS = 60.0, 8.0
 MOST_SECONDS = 0.3
 HTTP_OK = 200
 QUESTIONS = (
@@ -69,9 +71,9 @@ class Asked:
 
 def run(request: BenchRequest) -> BenchResult:
     """Fill a store with roll-ups of a month, serve it, ask each question once, then with twenty readers."""
-    gpus, lasting = (WHOLE, 60.0) if request.full else (SMALL, 8.0)
+    gpus, lasting = (WHOLE, LONG_SECONDS) if request.full else (SMALL, SHORT_SECONDS)
     not_shown = [
-        "the same questions on Prometheus",
+        *([] if has_prometheus() else ["the same questions on Prometheus: Debian package prometheus is not installed"]),
         "a page itself beside an empty one: this asks what pages ask, without a browser",
         "questions while batches come in: then each is worked out again when data have changed (first_seconds)",
         *([] if request.full else [f"the whole size: {gpus} of {WHOLE:,} GPUs (--full)"]),
@@ -82,6 +84,8 @@ def run(request: BenchRequest) -> BenchResult:
         with our_server(data) as address:
             first = _ask_each(address)
             asked = _read_together(address, lasting)
+        month = Month(gpus, DAYS, datetime.fromisoformat(FIRST).replace(tzinfo=UTC).timestamp())
+        theirs = beside(Path(folder) / "prometheus", month, READERS, lasting) if has_prometheus() else None
     figures: dict[str, object] = {
         "gpus": gpus,
         "days": DAYS,
@@ -90,6 +94,7 @@ def run(request: BenchRequest) -> BenchResult:
         "answers": sum(map(len, asked.seconds.values())),
         "p50_seconds": {question: float(np.median(own)) for question, own in asked.seconds.items()},
         "wrong": dict(first.wrong + asked.wrong),
+        "prometheus": theirs,
     }
     wrong = sum((first.wrong + asked.wrong).values())
     bars = [
