@@ -161,6 +161,31 @@ def test_a_server_that_fell_back_to_an_older_state_gets_again_what_it_had_acknow
     assert site.stored() == expected(set(range(9)))
 
 
+def flipped(content: bytes, at: int, length: int) -> bytes:
+    return content[:at] + bytes(byte ^ 0xFF for byte in content[at : at + length]) + content[at + length :]
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "cut": lambda log: log[: len(log) * 2 // 3],
+    "flipped": lambda log: flipped(log, len(log) // 2, 4),
+    "length of the first record": lambda log: flipped(log, 0, 8),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=list(DAMAGES))
+def test_a_damaged_log_is_said_and_agents_send_again_what_it_lost(site: Site, damage: Callable[[bytes], bytes]) -> None:
+    finish(site.sender(0, 10, 0.1))
+    site.server.kill()
+    log = site.data / "hot.duckdb.wal"
+    log.write_bytes(damage(log.read_bytes()))
+    site.restart()
+    assert finish(site.sender(10, 1))[-1] == "sent 0 11"
+    told = (site.folder / "data.log").read_text()
+    assert "Set aside" in told or "gone without a trace" in told
+    assert site.stored() == expected(set(range(11)))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("disk", ["size=28k", "size=1m,ro"])
 def test_u27_a_disk_that_is_full_or_read_only_loses_nothing_while_the_server_answers(site: Site, disk: str) -> None:
