@@ -25,8 +25,8 @@ def _run(site: Site) -> Iterator[Finding]:
     if lacking:
         why = f"without {' and '.join(lacking)} processes of other users have no owner and are never seen to be traced"
         yield Finding(f"user {user}", ok=False, reason=why, fix=FIX)
-    else:
-        yield Finding(f"user {user}, with {' and '.join(NEEDED)}")
+        return
+    yield Finding(f"user {user}, with {' and '.join(NEEDED)}")
     try:
         with (site.proc / "1/environ").open("rb") as opened:
             opened.read(1)
