@@ -138,7 +138,10 @@ class Agent:
         self._late = [one.reader for one in self._open if isinstance(one.reader, LateReader)]
         self._watch = EventWatch(self._driver)
         self._watch.start()
-        self._keep([], self._inventory.update(self._driver, now().wall))
+        at = now().wall
+        gap_seconds = self._settings[names.GAP_INTERVALS] * self._settings[names.CADENCE_SECONDS]
+        begun = self._inventory.resume(at, gap_seconds)
+        self._keep([], [*begun, *self._inventory.update(self._driver, at)])
 
     def close(self) -> None:
         """Spool what has been collected and let the driver go. May be called twice."""
@@ -249,6 +252,7 @@ class Agent:
             self.lost_batches_total += 1
             self._say_once(f"spool {self._spool.folder}: {error.strerror}; batches are lost until there is room")
             return
+        self._inventory.alive(now().wall)
         self._on_batch()
 
     def _say_once(self, text: str) -> None:

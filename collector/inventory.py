@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -32,13 +33,14 @@ class _Memory:
     node: Node | None = None
     devices: dict[str, Device] = field(default_factory=dict)
     unreadable: list[list[object]] = field(default_factory=list)
+    boot_id: str = ""
 
 
 class Inventory:
     """Compares what the driver shows with what was known."""
 
-    def __init__(self, path: Path, cluster: str, node: str) -> None:
-        """Restore what was known before.
+    def __init__(self, path: Path, cluster: str, node: str, boot_id: str | None = None) -> None:
+        """Restore what was known before; ``boot_id`` tells this boot from others, by default the kernel's.
 
         Raises:
             BadInputError: the file is damaged.
@@ -48,6 +50,29 @@ class Inventory:
         self._cluster = cluster
         self._node = node
         self._memory = _restore(path)
+        self._boot_id = _boot_id() if boot_id is None else boot_id
+        self._alive_at = path.stat().st_mtime if path.exists() else None
+        self._is_new = True
+
+    def resume(self, at: float, gap_seconds: float) -> list[Event]:
+        """Say that nothing was measured since the last sign of life, and why, if that is longer ago than a gap.
+
+        To be asked each time that the driver was opened, before :meth:`update`.
+        """
+        is_new, self._is_new = self._is_new, False
+        since = self._alive_at
+        if since is None or self._memory.node is None or at - since <= gap_seconds:
+            return []
+        why = "the driver did not answer"
+        if is_new:
+            why = "the agent did not run" if self._memory.boot_id == self._boot_id else "the node was started anew"
+        return [self._event("agent_gap", since, None, f"{at - since:.0f} s: {why}")]
+
+    def alive(self, at: float) -> None:
+        """Note that something was measured and kept: the time of the file is the memory of it."""
+        self._alive_at = at
+        with suppress(OSError):  # a disk that takes nothing is said elsewhere
+            os.utime(self._path, (at, at))
 
     def update(self, driver: Driver, at: float) -> list[Record]:
         """Give the records of all that changed; what they say is remembered when this returns."""
@@ -59,11 +84,13 @@ class Inventory:
         for uuid, device in shown.items():
             now = self._describe(device, at)
             changed += self._device_changes(self._memory.devices.get(uuid), now, at, driver.last_xid.get(uuid))
-        if changed:
+        if changed or self._memory.boot_id != self._boot_id:
+            self._memory.boot_id = self._boot_id
             content = {
                 "node": None if self._memory.node is None else asdict(self._memory.node),
                 "devices": [asdict(device) for device in self._memory.devices.values()],
                 "unreadable": self._memory.unreadable,
+                "boot_id": self._boot_id,
             }
             replace_file(self._path, json.dumps(content).encode())
         return changed
@@ -149,6 +176,13 @@ class Inventory:
         return Event(self._cluster, self._node, kind, at, device_uuid=device_uuid, detail=detail)
 
 
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
 def _restore(path: Path) -> _Memory:
     if not path.exists():
         return _Memory()
@@ -156,7 +190,8 @@ def _restore(path: Path) -> _Memory:
         content = json.loads(path.read_text(encoding="utf-8"))
         devices = [Device(**device) for device in content["devices"]]
         node = None if content["node"] is None else Node(**content["node"])
-        return _Memory(node, {device.device_uuid: device for device in devices}, content["unreadable"])
+        by_uuid = {device.device_uuid: device for device in devices}
+        return _Memory(node, by_uuid, content["unreadable"], content.get("boot_id", ""))
     except (OSError, ValueError, KeyError, TypeError) as cause:
         detail = f"damaged ({cause!r}); remove it: the node's inventory then begins anew"
         raise BadInputError(str(path), None, detail) from cause

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -37,7 +38,7 @@ def running(bench: Any, environment: dict[str, str]) -> Iterator[subprocess.Pope
     finally:
         if child.poll() is None:
             child.kill()
-        child.communicate()
+        sys.stderr.write(child.communicate()[1])  # for whoever reads why a test failed
 
 
 def stop(child: subprocess.Popen[str]) -> str:

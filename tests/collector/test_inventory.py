@@ -71,6 +71,26 @@ def test_u11_a_lost_card_is_told_with_its_last_xid(tmp_path: Path) -> None:
     assert events(told) == [("device_lost", "GPU-a", "last Xid 79")]
 
 
+def test_time_without_measuring_is_told_with_its_reason(tmp_path: Path) -> None:
+    path, driver = tmp_path / "inventory.json", driver_of(("GPU-a", 0, "1A"))
+    first = Inventory(path, "c", "n", "boot-1")
+    assert first.resume(1000.0, 25.0) == []
+    first.update(driver, 1000.0)
+    first.alive(1010.0)
+    assert first.resume(1030.0, 25.0) == []
+    (driver_gone,) = first.resume(1100.0, 25.0)
+    assert (driver_gone.kind, driver_gone.happened_at) == ("agent_gap", 1010.0)
+    assert driver_gone.detail == "90 s: the driver did not answer"
+    (stopped,) = Inventory(path, "c", "n", "boot-1").resume(1110.0, 25.0)
+    assert (stopped.happened_at, stopped.detail) == (1010.0, "100 s: the agent did not run")
+    again = Inventory(path, "c", "n", "boot-2")
+    (booted,) = again.resume(1110.0, 25.0)
+    assert booted.detail == "100 s: the node was started anew"
+    again.update(driver, 1110.0)
+    again.alive(1120.0)
+    assert Inventory(path, "c", "n", "boot-2").resume(1130.0, 25.0) == []
+
+
 def test_u12_another_driver_is_told(tmp_path: Path) -> None:
     inventory, driver = Inventory(tmp_path / "inventory.json", "c", "n"), driver_of(("GPU-a", 0, "1A"))
     inventory.update(driver, 1.0)
