@@ -89,6 +89,93 @@ class WasteDocument:
 
 
 @dataclass(frozen=True, slots=True)
+class JobRow:
+    """One job of a page of jobs."""
+
+    job_key: str | None
+    gpu_seconds: GpuSecondsPart
+    coverage_ratio: float | None
+    used_ratio: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobsDocument:
+    """The question ``jobs``: a page of the jobs in a window, in order of held idle time; ``total`` counts all."""
+
+    since: str | None
+    until: str | None
+    zone: str
+    rung: str | None
+    resolution: str | None
+    coverage_ratio: float | None
+    used_ratio: float | None
+    total: int
+    limit: int
+    offset: int
+    jobs: list[JobRow]
+
+
+@dataclass(frozen=True, slots=True)
+class AnalyzeDocument:
+    """``trueload analyze``: how much there is to judge, and how much came of it."""
+
+    since: str | None
+    until: str | None
+    zone: str
+    rung: str | None
+    resolution: str | None
+    coverage_ratio: float | None
+    used_ratio: float | None
+    attempts: int
+    families: int
+    recommendations: int
+    refusals: int
+
+
+@dataclass(frozen=True, slots=True)
+class FleetStretch:
+    """The account of one stretch of the time axis."""
+
+    start_at: str
+    end_at: str
+    gpu_seconds: GpuSecondsPart
+
+
+@dataclass(frozen=True, slots=True)
+class FleetEvent:
+    """Something that happened to a node, device or attempt."""
+
+    happened_at: str
+    cluster: str | None
+    node: str | None
+    kind: str | None
+    device_uuid: str | None
+    attempt_key: str | None
+    detail: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FleetDocument:
+    """The question ``fleet``: the account of the whole capacity, over time, and the latest events.
+
+    For those who do not see everything ``by_node`` is empty. ``as_of`` is the latest instant that is known.
+    """
+
+    since: str | None
+    until: str | None
+    zone: str
+    rung: str | None
+    as_of: str | None
+    device_count: int
+    lost_device_count: int
+    gpu_seconds: GpuSecondsPart
+    coverage_ratio: float | None
+    used_ratio: float | None
+    series: list[FleetStretch]
+    events: list[FleetEvent]
+
+
+@dataclass(frozen=True, slots=True)
 class FamilyPart:
     """One family: jobs that are the same work repeated."""
 
@@ -356,5 +443,8 @@ DOCUMENTS: dict[str, type] = {
     "bench": BenchDocument,
     "trace": TraceDocument,
     "doctor": DoctorDocument,
+    "jobs": JobsDocument,
+    "fleet": FleetDocument,
+    "analyze": AnalyzeDocument,
 }
-"""The document of every command that prints one, by the name of its schema file."""
+"""The document of every command or question that gives one, by the name of its schema file."""
