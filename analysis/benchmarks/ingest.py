@@ -123,7 +123,8 @@ def batch_of(number: int, rows: int) -> wire.Batch:
     """Make what one of a hundred nodes of eight devices sends: 28 columns, values as an agent rounds them."""
     chance = random.Random(number)  # noqa: S311 - made-up load
     node = number % NODES
-    now = round(time.time()) - rows // DEVICES
+    lasting = rows // DEVICES
+    now = round(time.time()) + (number // NODES - 1) * lasting
     columns: dict[str, wire.Column] = {
         "cluster": "bench",
         "node": f"node{node:05d}",
