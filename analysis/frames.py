@@ -84,6 +84,15 @@ def not_rolled(tables: Tables) -> Any:
     return samples.filter((samples.sampled_at < since) | (samples.sampled_at >= until))
 
 
+def united(*parts: Any) -> Any:
+    """Put rows of the same columns together, whether or not a table says of a column that it is always there."""
+    loose = [
+        part.cast({name: kind.copy(nullable=True) for name, kind in part.schema().items() if not kind.nullable})
+        for part in parts
+    ]
+    return ibis.union(*loose)
+
+
 def local_table(columns: Mapping[str, Sequence[Any] | Floats | Ints], schema: Mapping[str, Any]) -> Any:
     """Give rows of our own as a table that expressions can join to, with Arrow types by column."""
     return ibis.memtable(pa.table({name: pa.array(columns[name], type=kind) for name, kind in schema.items()}))

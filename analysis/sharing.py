@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import ibis
 import numpy as np
 
-from analysis.frames import Floats, Tables, fetch, seconds, timestamp
+from analysis.frames import Floats, Tables, fetch, seconds, timestamp, united
 from warehouse.contract.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def gather_shares(tables: Tables, devices: Sequence[str], window: Window) -> Sha
         share=samples.share_ratio.mean(), cadence=samples.cadence_seconds.max().cast("float64")
     )
     if any(hour.samples_gone for hour in tables.rolled):
-        told = told.union(_from_minutes(tables, devices, window))
+        told = united(told, _from_minutes(tables, devices, window))
     rows = fetch(told.order_by("device_uuid", "attempt_key", "bucket"))
     devices_of, owners = rows.values("device_uuid"), rows.values("attempt_key")
     found: dict[tuple[str, str], Told] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from analysis.activity import QUALITIES
-from analysis.frames import fetch, not_rolled
+from analysis.frames import fetch, not_rolled, united
 from analysis.summaries import RUNG_COLUMNS
 from warehouse.contract.metrics import CATALOGUE
 
@@ -32,7 +32,7 @@ def gather_sources(tables: Tables) -> Sources:
     if tables.rolled:
         rolled = tables.rollup_source
         counts = {name: rolled[f"{name.removesuffix('_ratio')}_count"].sum().cast("int64") for name in _COLUMNS}
-        both = found_in.union(rolled.group_by(*keys).aggregate(**counts))
+        both = united(found_in, rolled.group_by(*keys).aggregate(**counts))
         found_in = both.group_by(*keys).aggregate(**{name: both[name].sum() for name in _COLUMNS})
     rows = fetch(found_in.order_by(*keys))
     found: Sources = {name: {} for name in _COLUMNS}

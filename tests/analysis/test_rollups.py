@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import date
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from analysis.benchmarks._fleet import Fleet, write_fleet
 from analysis.benchmarks._same import count_values, differences
 from analysis.benchmarks.engines import ask_all
 from tests.analysis.worlds import T0, World, allocation, attempt, job, sample
-from warehouse import rollups, summaries
+from warehouse import lake, rollups, summaries
 from warehouse.contract.model import Device
 from warehouse.contract.settings import Settings
 from warehouse.contract.units import SECONDS_PER_HOUR, iso
@@ -37,6 +38,7 @@ def gone(store: Store, what: str = "samples") -> None:
     with store.transaction() as transaction:
         transaction.execute("UPDATE rolled_hour SET samples_gone = true")
         transaction.execute("DELETE FROM device_sample")
+        transaction.execute("DELETE FROM sealed_day WHERE table_name = 'device_sample'")
         if what == "minutes":
             transaction.execute("UPDATE rolled_hour SET minutes_gone = true")
             transaction.execute("DELETE FROM rollup_1m")
@@ -100,6 +102,8 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, lis
     store = open_store(tmp_path_factory.mktemp("fleet"), create=True)
     write_fleet(store, Fleet(gpus=3, seconds=30 * SECONDS_PER_HOUR, cadence_seconds=60.0))
     expected = answers(store)
+    (first, *_) = lake.days_to_seal(store, date(2100, 1, 1))
+    lake.seal(store, store.data, *first)
     rollups.roll(store, Settings(), FOREVER)
     yield store, expected
     store.close()
