@@ -16,7 +16,7 @@ from warehouse.contract.model import Allocation, Attempt, AttemptState, Job, Rec
 SOURCE: Final = "kubernetes"
 Object = Mapping[str, Any]
 
-ENDS_BELOW: Final = frozenset({"CronJob", "Node", "ScheduledWorkflow", "CronWorkflow"})
+ENDS_BELOW: Final = frozenset({"CronJob", "Node", "ScheduledWorkflow", "CronWorkflow", "ScheduledSparkApplication"})
 """Owners that make one job after the other: each of these is a job of its own. (A static pod's owner is its node.)"""
 
 MOST_OWNERS: Final = 8

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,12 @@ def story() -> Iterator[Story]:
                 measured = "SELECT DISTINCT node FROM device_sample"
                 ask: Any = server.client()
                 cluster.wait("both agents measure", lambda: len(ask.sql(measured)["rows"]) == len(NODES))
-                jobs = live_through(cluster)
+
+                def is_measured(job: str) -> bool:
+                    own = f"SELECT 1 AS one FROM device_sample WHERE attempt_key LIKE '%@slurm:{job}:%' LIMIT 1"
+                    return bool(ask.sql(own)["rows"])
+
+                jobs = live_through(cluster, is_measured)
                 bring_in(cluster, server)
                 for agent in agents:
                     agent.terminate()
@@ -128,14 +133,16 @@ def start_agent(folder: Path, cluster: SlurmCluster, server: ServerProcess, node
         )
 
 
-def live_through(cluster: SlurmCluster) -> dict[str, str]:
-    """Run jobs that end in every way; gives their ids by name."""
+def live_through(cluster: SlurmCluster, is_measured: Callable[[str], bool]) -> dict[str, str]:
+    """Run jobs that end in every way; gives their ids by name. ``is_measured`` says whether a job has samples."""
     jobs = {
         "overtime": cluster.submit(
             "--job-name=overtime", "--gres=gpu:1", "--time=1", f"--nodelist={NODES[0]}", script="sleep 300"
         ),
         "done": cluster.submit("--job-name=done", "--gres=gpu:2", script="sleep 6"),
-        "again": cluster.submit("--job-name=again", "--gres=gpu:1", "--requeue", script="sleep 4"),
+        "again": cluster.submit(
+            "--job-name=again", "--gres=gpu:1", "--requeue", f"--nodelist={NODES[0]}", script="sleep 4"
+        ),
         "stopped": cluster.submit("--job-name=stopped", "--gres=gpu:a100:1", script="sleep 300"),
         "failed": cluster.submit("--job-name=failed", "--gres=gpu:1", script="sleep 2; exit 3", user="news"),
         "wide": cluster.submit("--job-name=wide", "-N2", "--gpus-per-node=1", script="srun sleep 3", user="news"),
@@ -145,12 +152,13 @@ def live_through(cluster: SlurmCluster) -> dict[str, str]:
     jobs["never"] = cluster.submit("--job-name=never", "--gres=gpu:1", "--begin=now+1hour", script="sleep 1")
     running = ("overtime", "done", "again", "stopped")
     cluster.wait("jobs run", lambda: {cluster.states().get(jobs[name]) for name in running} == {"RUNNING"})
-    # Two seconds, so that the starts of the requeued job lie in different ones, and samples in both.
-    time.sleep(2.0)
+    cluster.wait("the first start is measured", lambda: is_measured(jobs["again"]))
     cluster.run("scontrol", "requeue", jobs["again"])
     cluster.run("scancel", jobs["stopped"], jobs["never"])
     cluster.wait("it waits again", lambda: cluster.states().get(jobs["again"]) == "PENDING")
-    cluster.run("scontrol", "update", f"JobId={jobs['again']}", "StartTime=now")  # else it waits for two minutes
+    # By itself it would wait for two minutes, for so long a node takes no new credential of a job whose old one was
+    # revoked; another node knows nothing of that.
+    cluster.run("scontrol", "update", f"JobId={jobs['again']}", "StartTime=now", f"ReqNodeList={NODES[1]}")
     # Slurm looks for overtime twice a minute, and a limit is a minute at least.
     cluster.run("scontrol", "update", f"JobId={jobs['overtime']}", "EndTime=now+2")
     jobs["cut"] = cluster.submit(
@@ -165,7 +173,7 @@ def live_through(cluster: SlurmCluster) -> dict[str, str]:
         )
 
     cluster.wait("all others have ended", others_have_ended)
-    time.sleep(1.0)  # so that the job that will be cut off has lasted
+    cluster.wait("the job that will be cut off is measured", lambda: is_measured(jobs["cut"]))
     cluster.run("scontrol", "update", f"NodeName={NODES[1]}", "State=DOWN", "Reason=tried")
     cluster.wait("everything has ended", lambda: set(cluster.states().values()) <= set(SETTLED), 90.0)
     cluster.wait("accounting knows", lambda: not accounts_of(cluster) & {"RUNNING", "PENDING"})
