@@ -9,6 +9,7 @@ evenly.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from functools import reduce
 from operator import or_
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from analysis.frames import Columns
     from analysis.holdings import Holdings
     from warehouse.contract.settings import Settings
+
+MOST_SAMPLES = 8_000_000
+"""Samples that are summed up at once; some 150 bytes each."""
 
 _MOST_RANGES = 30
 """A filter names this many stretches of time at most; beyond, it names the whole from the first to the last."""
@@ -89,7 +93,8 @@ class Reading:
 
     def _summed_up_here(self, since: int, until: int) -> list[Rows]:
         parts: list[Rows] = []
-        for first, last in self.kept.holes(since, until):
+        holes = [part for hole in self.kept.holes(since, until) for part in self._bounded(*hole)]
+        for first, last in holes:
             near = self._samples(first, last)
             if near is None:
                 continue
@@ -97,6 +102,23 @@ class Reading:
             found = rolling.rows(rolling.pieces(samples, BUCKET_SECONDS[HOUR], how), how)
             parts.append(self._numbered(fetch(_of_here(found.filter(found.bucket >= first, found.bucket < last)))))
         return parts
+
+    def _bounded(self, first: int, last: int) -> list[tuple[int, int]]:
+        """Cut hours where there are too many samples to sum up at once: memory is as large as the largest part."""
+        samples = self._of_owners(self._tables.device_sample)
+        inside = samples.filter(
+            samples.sampled_at >= timestamp(first * SECONDS_PER_HOUR),
+            samples.sampled_at < timestamp(last * SECONDS_PER_HOUR),
+        )
+        told = fetch(
+            inside.aggregate(count=inside.count(), since=_instant(inside, "min"), until=_instant(inside, "max"))
+        )
+        parts = int(told.numbers("count")[0] // MOST_SAMPLES) + 1
+        if parts == 1:
+            return [(first, last)]
+        begin, end = _whole_hours(told.numbers("since")[0], told.numbers("until")[0])
+        marks = np.unique(np.linspace(begin, end + 1, parts + 1).round().astype(np.int64))[1:-1]
+        return list(itertools.pairwise([first, *marks.tolist(), last]))
 
     def _samples(self, first: int, last: int) -> tuple[Any, rolling.Rolling] | None:
         """Give the samples that decide on some hours, and how to sum them up; None: there are none."""
@@ -190,6 +212,11 @@ def _numbers(texts: Sequence[Any], known: dict[Any, int]) -> Ints:
 
 def _whole_hours(since: float, until: float) -> tuple[int, int]:
     return int(np.floor(since / SECONDS_PER_HOUR)), int(np.ceil(until / SECONDS_PER_HOUR))
+
+
+def _instant(samples: Any, end: str) -> Any:
+    """Give the first or the last instant of samples as seconds since the epoch."""
+    return seconds(getattr(samples.sampled_at, end)())
 
 
 def _owner(table: Any) -> Any:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from analysis import pipeline
+from analysis import pipeline, reading
 from analysis.benchmarks._fleet import Fleet, write_fleet
 from analysis.benchmarks._same import count_values, differences
 from analysis.benchmarks.engines import ask_all
@@ -113,6 +113,20 @@ def test_a_fleet_answers_the_same_from_roll_ups(fleet: tuple[Store, list[Any]]) 
     store, expected = fleet
     assert places(expected, answers(store)) == []
     assert sum(map(count_values, expected)) > 1000
+
+
+def test_many_samples_are_summed_up_in_parts_to_the_same(
+    fleet: tuple[Store, list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, expected = fleet
+    monkeypatch.setattr(reading, "MOST_SAMPLES", 1000)
+    kept = store.read("SELECT * FROM rolled_hour")
+    with store.transaction() as transaction:
+        transaction.execute("DELETE FROM rolled_hour")
+    found = answers(store, asked=ASKED[:1])
+    with store.transaction() as transaction:
+        transaction.execute_with(kept, "INSERT INTO rolled_hour FROM incoming")
+    assert places(expected[0], found[0]) == []
 
 
 def test_when_samples_are_gone_old_weeks_come_out_the_same_and_say_from_what(fleet: tuple[Store, list[Any]]) -> None:
