@@ -114,7 +114,12 @@ async def send_at_a_rate(host: str, port: int, requests: Iterable[bytes], a_seco
 
     async def send(request: bytes, due: float) -> None:
         connection = idle.pop() if idle else await Connection(host, port).__aenter__()
-        status, _ = await connection.ask(request)
+        try:
+            status, _ = await connection.ask(request)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            # The server closes what is idle for some seconds: as every client does, send anew over a new connection.
+            connection = await Connection(host, port).__aenter__()
+            status, _ = await connection.ask(request)
         idle.append(connection)
         if status in TAKEN:
             waits.append(time.perf_counter() - due)
