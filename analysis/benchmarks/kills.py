@@ -33,7 +33,7 @@ AGENTS = 16
 SEED = 7
 READY_SECONDS = 60.0
 MOST_RESTART_SECONDS = 5.0
-LONGEST_LOAD_SECONDS = 1.5
+LONGEST_LOAD_SECONDS = 3.0
 """A kill falls this long after the first acknowledgement at most: several group commits, and a round of sealing."""
 
 EARLY_ROUND = 5
