@@ -176,7 +176,7 @@ def _percentile(waits: Sequence[float], percent: float) -> float | None:
 
 BENCHMARK = Benchmark(
     name="readers",
-    description="20 readers beside 200 batches/s: no error, no wrong or empty answer, and how long they wait.",
+    description="Twenty readers beside 200 batches/s: no error, no wrong or empty answer, and how long they wait.",
     run=run,
     needs_sources=False,
 )
