@@ -10,7 +10,7 @@ from fastapi import HTTPException, Request, Response
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
-from warehouse import batches, web
+from warehouse import batches, node_rights, web
 from warehouse.access import Identity, Role
 from warehouse.arrow_batches import decode_arrow
 from warehouse.contract.errors import OverloadedError
@@ -116,9 +116,7 @@ def _read(body: bytes, *, is_arrow: bool) -> tuple[Batch, Batch | batches.Checke
 
 
 def _check_sender(batch: Batch | batches.Checked, identity: Identity) -> None:
-    """Refuse a batch in which a node's own token speaks for another node."""
-    if identity.node is None:
-        return
-    others = ({batch.agent} | batch.nodes) - {identity.node}
-    if others:
-        raise HTTPException(403, f"the token is of node {identity.node!r}; the batch also speaks of {min(others)!r}")
+    """Refuse a batch in which a node's own token speaks for others."""
+    reason = None if identity.node is None else node_rights.refusal(batch, identity.node)
+    if reason is not None:
+        raise HTTPException(403, reason)
