@@ -32,6 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "job": ("analysis.commands", "What one job did with its GPUs."),
     "report": ("dashboards.commands", "The weekly report."),
     "trace": ("analysis.trace_commands", "What a profiler timeline says."),
+    "gpus": ("analysis.gpu_commands", "What is known of GPU models: peaks, memory, MIG profiles, prices."),
     "analyze": ("analysis.commands", "Bring roll-ups and judgement up to date."),
     "serve": ("warehouse.commands", "The server: owns the store, takes batches, answers questions."),
     "backup": ("warehouse.backup_commands", "Copy the store into a folder, opened and counted."),

@@ -49,6 +49,14 @@ REPORT_ZONE = Setting(
     "IANA zone",
     "Weeks and days begin at midnight of this zone. Empty: the zone of the cluster, cluster.zone.",
 )
+GPUS_FILE = Setting(
+    "gpus",
+    "file",
+    "",
+    "path",
+    "What the site pays for an hour of its GPUs, and GPUs or figures that the catalogue lacks or has otherwise, as "
+    "docs/gpus.md says; empty: the catalogue alone.",
+)
 
 SETTINGS: tuple[AnySetting, ...] = (
     ACTIVE_THRESHOLD_RATIO,
@@ -58,4 +66,5 @@ SETTINGS: tuple[AnySetting, ...] = (
     RUNG_SUBJECT_RATIO,
     INFLATION_RATIO,
     REPORT_ZONE,
+    GPUS_FILE,
 )

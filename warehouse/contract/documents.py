@@ -433,6 +433,71 @@ class DoctorDocument:
     checks: list[DoctorCheck]
 
 
+@dataclass(frozen=True, slots=True)
+class GpuFact:
+    """One fact with where it was read. Confidence: ``vendor``, ``secondary``, ``derived``, or ``site``."""
+
+    value: str | bool | int | float | list[str]
+    source: str
+    confidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class GpuMigProfile:
+    """One MIG profile of a GPU: ``max_instances`` of it fit on one card; ratios are of the card's slices."""
+
+    profile: str
+    max_instances: int
+    memory_ratio: float | None
+    sm_ratio: float | None
+    sm_count: GpuFact | None
+    memory_bytes: GpuFact | None
+    source: str
+    confidence: str
+    note: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPrice:
+    """What an hour of one GPU cost once, at one provider: an example, no offer; or the site's own price."""
+
+    per_gpu_hour: float
+    currency: str
+    source: str
+    date: str | None
+    date_basis: str | None
+    kind: str | None
+    provider: str | None
+    sku: str | None
+    region: str | None
+    scope: str | None
+    note: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuModel:
+    """One GPU model in one variant. ``facts`` has every known key; null where nobody states it."""
+
+    id: str
+    name: str
+    model: str
+    vendor: str
+    form_factor: str
+    note: str | None
+    facts: dict[str, GpuFact | None]
+    mig_profiles: list[GpuMigProfile]
+    prices: list[GpuPrice]
+
+
+@dataclass(frozen=True, slots=True)
+class GpusDocument:
+    """``trueload gpus --json``: the catalogue, or what a name means. ``sources`` explains words in capitals."""
+
+    asked: str | None
+    gpus: list[GpuModel]
+    sources: dict[str, str]
+
+
 DOCUMENTS: dict[str, type] = {
     "import": ImportDocument,
     "waste": WasteDocument,
@@ -443,6 +508,7 @@ DOCUMENTS: dict[str, type] = {
     "bench": BenchDocument,
     "trace": TraceDocument,
     "doctor": DoctorDocument,
+    "gpus": GpusDocument,
     "jobs": JobsDocument,
     "fleet": FleetDocument,
     "analyze": AnalyzeDocument,
