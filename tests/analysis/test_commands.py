@@ -308,7 +308,7 @@ def test_predictions_that_cannot_be_written_are_bad_use(monkeypatch: pytest.Monk
 def test_an_unknown_benchmark_names_the_known_ones(tmp_path: Path) -> None:
     result = invoke("bench", "nothing", "--data-root", str(tmp_path))
     assert isinstance(result.exception, BadUseError)
-    assert "engines, families, import, ingest, kills, parsing, size, trace, waste" in str(result.exception)
+    assert {"analyze", "families", "ingest", "pages"} <= set(str(result.exception).replace(",", "").split())
 
 
 def test_an_absent_data_root_is_named(tmp_path: Path) -> None:
