@@ -7,11 +7,10 @@ replaces single facts of a known one. Where a site gives prices or MIG profiles 
 from __future__ import annotations
 
 import difflib
-import math
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -27,6 +26,8 @@ _MIG_FACTS: Mapping[str, type] = {"sm_count": int, "memory_bytes": int}
 _MIG_RATIOS = ("memory_ratio", "sm_ratio")
 _PRICE_TEXTS = ("currency", "source", "date", "date_basis", "kind", "provider", "sku", "region", "scope", "note")
 _KINDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", tuple: "a list of texts"}
+_SHARE = re.compile(r"(\d{1,3})(?:/([1-9]\d{0,2}))?", re.ASCII)
+_HIGHEST = 2**63 - 1  # the largest whole number of TOML
 _FACT_PARTS = 3  # value, source, confidence
 
 
@@ -230,12 +231,12 @@ def _origin(parts: list[Any], place: _Place) -> Origin:
 
 
 def _checked(raw: object, kind: type, place: _Place) -> Any:
-    """Give a value of its kind; numbers are finite and not negative, texts are not empty."""
+    """Give a value of its kind; numbers are finite and not negative, lists and texts are not empty."""
     if kind is tuple and isinstance(raw, list) and raw:
         return tuple(_checked(item, str, place) for item in raw)
-    if kind is float and isinstance(raw, (int, float)) and not isinstance(raw, bool) and 0 <= raw < math.inf:
+    if kind is float and isinstance(raw, (int, float)) and not isinstance(raw, bool) and 0 <= raw <= _HIGHEST:
         return float(raw)
-    if kind is int and isinstance(raw, int) and not isinstance(raw, bool) and raw >= 0:
+    if kind is int and isinstance(raw, int) and not isinstance(raw, bool) and 0 <= raw <= _HIGHEST:
         return raw
     if (kind is bool and isinstance(raw, bool)) or (kind is str and isinstance(raw, str) and raw.strip()):
         return raw
@@ -243,13 +244,11 @@ def _checked(raw: object, kind: type, place: _Place) -> Any:
 
 
 def _ratio(raw: object, place: _Place) -> float:
-    try:
-        value = Fraction(raw) if isinstance(raw, str) else None
-    except (ValueError, ZeroDivisionError):
-        value = None
-    if value is None or not 0 < value <= 1:
+    parts = _SHARE.fullmatch(raw) if isinstance(raw, str) else None
+    value = int(parts[1]) / int(parts[2] or 1) if parts else 0.0
+    if not 0 < value <= 1:
         raise place.error(f'{raw!r} must be a share of the card such as "1/7"')
-    return float(value)
+    return value
 
 
 def _needed(table: Mapping[str, Any], key: str, place: _Place) -> Any:

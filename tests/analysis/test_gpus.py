@@ -259,6 +259,8 @@ def test_mig_profiles_of_a_site_replace_those_of_their_gpu_alone(tmp_path: Path)
         ("[gpu.t4]\nsm_count = 40.5", "gpu.t4, sm_count: 40.5 must be a whole number, 0 or more"),
         ("[gpu.t4]\nsm_count = true", "gpu.t4, sm_count: True must be a whole number"),
         ("[gpu.t4]\nboard_power_watts = nan", "gpu.t4, board_power_watts: nan must be a number, 0 or more"),
+        (f"[gpu.t4]\nboard_power_watts = {10**400}", "gpu.t4, board_power_watts: 1000"),
+        ("[gpu.t4]\nboard_power_watts = inf", "gpu.t4, board_power_watts: inf must be a number, 0 or more"),
         ("[gpu.t4]\nboard_power_watts = [70, 'x', 'sure']", "gpu.t4, board_power_watts: [70, 'x', 'sure'] must be"),
         ("[gpu.t5]\nsm_count = 40", "gpu.t5: a new GPU needs name, model, vendor, form_factor"),
         ("[gpu]\nt4 = 3", "gpu.t4: 3 must be a table"),
