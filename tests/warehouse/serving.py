@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import subprocess
@@ -29,6 +30,7 @@ class ServerProcess:
         self.process = subprocess.Popen(
             command, cwd=REPOSITORY, env={**os.environ, **(variables or {})}, stdout=self.log, stderr=self.log
         )
+        atexit.register(self.end_if_left)
         deadline = time.monotonic() + READY_SECONDS
         while (address := access.published(data)) is None or address.process_id != self.process.pid:
             if self.process.poll() is not None or time.monotonic() > deadline:
@@ -40,6 +42,12 @@ class ServerProcess:
     def client(self, role: access.Role = access.Role.OPERATOR) -> HttpClient:
         """Give a client with a role's token."""
         return HttpClient(self.url, access.token_file(self.data, role).read_text())
+
+    def end_if_left(self) -> None:
+        """End it when the tests are over and the one that started it fell before it could."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
 
     def kill(self) -> None:
         """End it as a power cut of the process would."""
