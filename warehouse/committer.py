@@ -163,14 +163,22 @@ class Committer:
         try:
             results = self._outcomes([waiting.batch for waiting in group])
         except Exception as error:  # whatever broke, every sender must get an answer, and the thread go on
-            LOG.exception("%d batches could not be written; their senders keep them", len(group))
-            results = [error] * len(group)
+            LOG.exception("%d batches could not be written together", len(group))
+            results = [error] if len(group) == 1 else [self._alone(waiting.batch) for waiting in group]
         else:
             self.on_commit(time.monotonic() - began)
         finally:
             with self._counting:
                 self._waiting_rows -= sum(waiting.batch.rows for waiting in group)
         _answer(list(zip(group, results, strict=True)))
+
+    def _alone(self, batch: Batch | Checked) -> Acceptance | Exception:
+        """Write a batch by itself, since a batch of its group broke the writing of all: the good ones are kept."""
+        try:
+            return self._outcomes([batch])[0]
+        except Exception as error:  # as above
+            LOG.exception("a batch of agent %r could not be written; its sender keeps it", batch.agent)
+            return error
 
     def _outcomes(self, group: Sequence[Batch | Checked]) -> list[Acceptance | Exception]:
         """Check and write; gives what became of each, or why it is refused."""

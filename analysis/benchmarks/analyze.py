@@ -159,7 +159,7 @@ def _analyze(data: Path) -> Run:
 
 BENCHMARK = Benchmark(
     name="analyze",
-    description="P4: the analysis of a week from samples and from roll-ups: is it the same, and what does it take?",
+    description="P4: a week from samples and from roll-ups: that it is the same, and what it takes.",
     run=run,
     needs_sources=False,
 )

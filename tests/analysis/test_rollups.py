@@ -148,7 +148,7 @@ def test_when_samples_are_gone_old_weeks_come_out_the_same_and_say_from_what(fle
 def test_when_roll_ups_are_gone_too_summaries_of_attempts_answer(world: World) -> None:
     records = [job(), attempt(end=7200.0), allocation(end=7200.0), job(2), attempt(2, 86400.0, 90000.0)]
     at = [60.0 * step for step in range(120)] + [86400.0 + 60.0 * step for step in range(60)]
-    told = {"driver_util_ratio": 0.25, "process_count": 1.0}
+    told: dict[str, Any] = {"driver_util_ratio": 0.25, "process_count": 1.0}
     world.fill(records, [sample(moment, owner=1 if moment < 7200 else 2, **told) for moment in at])
     asked: list[tuple[str, dict[str, str]]] = [("waste", {"until": iso(T0 + 7200.0) or ""})]
     (expected,) = answers(world.store, asked=asked)

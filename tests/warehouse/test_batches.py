@@ -181,6 +181,15 @@ def test_a_failed_commit_is_told_to_every_sender_of_the_group(tmp_path: Path) ->
                 answer.result(timeout=30)
 
 
+def test_a_batch_that_breaks_the_writing_of_its_group_is_refused_alone(store: Store, tmp_path: Path) -> None:
+    of_no_table = Checked("odd", "boot", 1, 0, {"no_such_table": pa.table({"x": [1]})}, check(EMPTY).rejected)
+    with Committer(store, tmp_path, Settings({"store.commit_window_seconds": 0.5})) as committer:
+        answers = [committer.submit(batch) for batch in (GOOD, of_no_table, check(OTHER))]
+    assert isinstance(answers[1].exception(timeout=30), Exception)
+    assert [answers[at].result().rows for at in (0, 2)] == [2, 2]
+    assert store.read("SELECT count(*) AS n FROM device_sample")["n"].to_pylist() == [4]
+
+
 GOOD = wire.Batch("good", "boot", 1, 0.0, samples(driver_util_ratio=[0.5, None]).tables)
 OTHER = wire.Batch("other", "boot", 1, 0.0, samples(node="m", power_watts=[1, 2**53 + 1], share_ratio=0.5).tables)
 EMPTY = wire.Batch("empty", "boot", 1, 0.0, {})

@@ -41,7 +41,8 @@ def add(store: Store, times: Sequence[float], busy: Sequence[float | None], **mo
         "sampled_at": list(times),
         "driver_util_ratio": list(busy),
         "process_count": 1.0,
-    } | more
+        **more,
+    }
     with store.transaction() as transaction:
         transaction.write({"device_sample": wire.Table(len(times), columns)})
 

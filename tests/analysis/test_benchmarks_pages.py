@@ -1,4 +1,4 @@
-"""The benchmarks of analyses and pages measure what they say, on a small size."""
+"""The benchmark of pages measures what it says, on a small size."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ import pytest
 
 from analysis import pipeline
 from analysis.benchmark import BenchRequest
-from analysis.benchmarks import analyze, pages
-from analysis.benchmarks._fleet import Fleet
+from analysis.benchmarks import pages
 from warehouse.contract.settings import Settings
-from warehouse.contract.units import SECONDS_PER_DAY
 
 
 def request(folder: Path) -> BenchRequest:
@@ -22,18 +20,6 @@ def request(folder: Path) -> BenchRequest:
 
 
 @pytest.mark.slow
-def test_a_week_from_samples_and_from_roll_ups_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fleet = Fleet(gpus=2, seconds=SECONDS_PER_DAY, cadence_seconds=300.0, job_seconds=9000.0)
-    monkeypatch.setattr(analyze, "SMALL", fleet)
-    result = analyze.run(request(tmp_path))
-    assert result.figures["different"] == []
-    assert result.figures["samples"] == fleet.samples == 576
-    rolled = result.figures["roll_ups"]
-    assert isinstance(rolled, dict)
-    assert rolled["hours"] == 24
-    assert rolled["rollup_1h_bytes"] > 0
-
-
 @pytest.mark.slow
 def test_pages_are_answered_without_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "SMALL", 4)
