@@ -15,6 +15,7 @@ from analysis.summaries import RUNG_COLUMNS
 from warehouse.contract.metrics import RUNGS_BEST_FIRST, Rung
 from warehouse.contract.model import FAILED_STATES
 from warehouse.contract.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE, epoch, iso
+from warehouse.rolling import owned_share
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 TIMELINE_POINTS = 300
 """A chart is wide enough for about this many points."""
 
-_TIMELINE = ("driver_util_ratio", "engine_active_ratio", "sm_active_ratio", "process_count", "power_watts")
+_TIMELINE = ("driver_util_ratio", "engine_active_ratio", "sm_active_ratio", "process_count")
 _NOTHING = GpuSeconds(allocated=0.0, unknown=0.0, failed=0.0)
 
 
@@ -222,6 +223,7 @@ def _from_rollups(tables: Tables, attempt_keys: Sequence[str], window: Span, len
 def timeline(tables: Tables, attempt_keys: Sequence[str], window: Span) -> list[dict[str, object]]:
     """Give the means over all devices of a job in equal steps of time; a step without data has None everywhere.
 
+    Of the power of a shared device only the job's own part counts, so that sharers add up to the device.
     Steps are never shorter than the cadence of the samples, or, where those are gone, than a minute or an hour.
     """
     own = _near(tables.device_sample, tables.device_sample.sampled_at, attempt_keys, window)
@@ -234,6 +236,7 @@ def timeline(tables: Tables, attempt_keys: Sequence[str], window: Span) -> list[
         own = own.mutate(step=((seconds(own.sampled_at) - window[0]) / step).floor().cast("int64"))
         points = own.group_by("step").aggregate(
             **{name: own[name].mean() for name in _TIMELINE},
+            power_watts=(own.power_watts * owned_share(own)).mean(),
             gpu_bound_ratio=(own.gpu_bound_seconds / own.cadence_seconds).mean(),
             memory_used_bytes=own.memory_used_bytes.mean(),
         )

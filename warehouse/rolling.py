@@ -52,6 +52,11 @@ def micro(instant: Any) -> Any:
     return instant.delta(ibis.timestamp("1970-01-01 00:00:00"), unit="microsecond").cast("int64")
 
 
+def owned_share(samples: Any) -> Any:
+    """Give the share of a device's power and energy that is the owner's: all of it where nobody told of a share."""
+    return ibis.coalesce(samples.share_ratio.cast("float64"), 1.0)
+
+
 def pieces(samples: Any, bucket_seconds: int, how: Rolling) -> Any:
     """Give runs of samples that agree, cut at the edges of buckets, with their sums.
 
@@ -84,10 +89,12 @@ def _metrics(samples: Any, *, lean: bool) -> dict[str, Any]:
     found["memory_max"] = ibis.coalesce(samples.memory_used_bytes_max, samples.memory_used_bytes)
     if not lean:
         found["memory"] = samples.memory_used_bytes
+        owned = owned_share(samples)
         found["share"] = samples.share_ratio
-        found["power"] = samples.power_watts
+        found["power"] = samples.power_watts * owned
+        found["energy"] = samples.energy_joules * owned
+        found["power_min"] = samples.power_watts
         found["power_max"] = ibis.coalesce(samples.power_watts_max, samples.power_watts)
-        found["energy"] = samples.energy_joules
         found["celsius_max"] = ibis.coalesce(samples.temperature_celsius_max, samples.temperature_celsius)
     return found
 
@@ -165,7 +172,7 @@ def _summed(cut: Any, how: Rolling) -> Any:
         sums |= {"power_joules": amount("power"), "power_known_seconds": known("power")}
         sums["energy_joules"] = (cut.energy * cut.seconds / (cut.cadence / MICROSECONDS)).sum()
         sums["process_count_max"] = cut.process.max()
-        sums |= {"power_watts_min": cut.power.min(), "power_watts_max": cut.power_max.max()}
+        sums |= {"power_watts_min": cut.power_min.min(), "power_watts_max": cut.power_max.max()}
         sums["temperature_celsius_max"] = cut.celsius_max.max()
         for rung in RUNGS:
             sums |= {f"{rung}_ratio_min": cut[rung].min(), f"{rung}_ratio_max": cut[rung].max()}

@@ -181,3 +181,27 @@ def test_shares_of_a_card_are_told_by_minutes_when_samples_are_gone(world: World
     gone(world.store)
     (found,) = answers(world.store, asked=ASKED[:1])
     assert places(expected, found, ".resolution") == []
+
+
+def test_u01_sharers_have_their_part_of_the_power_with_samples_without_and_in_their_summaries(world: World) -> None:
+    records = [job(), attempt(), allocation(), job(2), attempt(2), allocation(2)]
+    told = [
+        sample(
+            60.0 * step, owner=owner, driver_util_ratio=0.71, power_watts=300.0, energy_joules=18e3, share_ratio=share
+        )
+        for step in range(60)
+        for owner, share in ((1, 0.75), (2, 0.25))
+    ]
+    world.fill(records, told)
+
+    def watts() -> list[set[float]]:
+        shown = [world.ask("job", id=key)["timeline"]["points"] for key in ("c/1#0", "c/2#0")]
+        return [{point["power_watts"] for point in points} for points in shown]
+
+    assert watts() == [{225.0}, {75.0}]
+    rollups.roll(world.store, Settings(), FOREVER)
+    summaries.summarise(world.store)
+    found = world.store.read("SELECT power_watts, energy_joules FROM attempt_summary ORDER BY attempt_key").to_pylist()
+    assert [tuple(row.values()) for row in found] == [(225.0, 0.75 * 60 * 18e3), (75.0, 0.25 * 60 * 18e3)]
+    gone(world.store)
+    assert watts() == [{225.0}, {75.0}]

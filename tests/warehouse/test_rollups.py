@@ -19,6 +19,7 @@ from warehouse.store import Store, open_store
 
 NEVER_MIND = 10 * SECONDS_PER_DAY
 FIRST = date(1970, 1, 1)
+OWNERS = ("c/1#0:1", "c/2#0:1", None)
 
 
 @pytest.fixture
@@ -84,6 +85,25 @@ def test_what_nobody_measured_is_absent_and_not_zero(store: Store) -> None:
         assert row["driver_util_seconds"] is None
         assert (row["driver_util_known_seconds"], row["covered_seconds"]) == (0.0, 10.0)
         assert row["gpu_bound_seconds"] is None
+
+
+def test_u01_power_and_energy_of_a_shared_card_are_split_and_add_up_to_the_card(store: Store) -> None:
+    # Shares change when power does: 100 W are the first owner's, 300 W are split evenly, 200 W are nobody's.
+    watts = [100.0] * 180 + [300.0] * 180
+    for owner, shares in (("c/1#0:1", [1.0, 0.5]), ("c/2#0:1", [0.0, 0.5])):
+        told = [shares[0]] * 180 + [shares[1]] * 180
+        times = [10.0 * at for at in range(360)]
+        joules = [10.0 * power for power in watts]
+        add(store, times, [0.5] * 360, attempt_key=owner, share_ratio=told, power_watts=watts, energy_joules=joules)
+    add(store, [3600.0, 3610.0], [0.0, 0.0], attempt_key=None, power_watts=[200.0, 200.0])
+    assert roll(store) == 2
+    for table in ("rollup_1m", "rollup_1h"):
+        found = {owner: [row for row in rows(store, table) if row["attempt_key"] == owner] for owner in OWNERS}
+        for column in ("power_joules", "energy_joules"):
+            sums = [sum(row[column] or 0.0 for row in found[owner]) for owner in OWNERS]
+            assert sums[:2] == [1800 * 100.0 + 1800 * 150.0, 1800 * 150.0], (table, column)
+        assert sum(row["power_joules"] for row in found[None]) == 20 * 200.0
+        assert max(row["power_watts_max"] for row in found["c/2#0:1"]) == 300.0
 
 
 def test_a_pause_that_lasts_keeps_its_place_and_shorter_ones_are_summed_up(store: Store) -> None:

@@ -140,7 +140,8 @@ MEASURES: tuple[str, ...] = (
 )
 """Sums, least and most of a row. ``X_seconds`` is a share (or a count) x time, and its mean is that over
 ``X_known_seconds``; absent where nothing was known, never 0. ``power_joules`` is mean power x time, ``energy_joules``
-what the driver's counter said."""
+what the driver's counter said, both the owner's share of it: rows of one device add up to no more than the device used.
+``power_watts_min`` and ``power_watts_max`` are the device's own."""
 
 SOURCE_TAGS: dict[str, tuple[str, bool]] = {
     "device_uuid": ("str", True),
