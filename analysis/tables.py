@@ -12,6 +12,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from analysis.fitting import Fitting
 from warehouse.contract.metrics import Rung
 from warehouse.contract.units import SECONDS_PER_HOUR
 
@@ -47,6 +48,8 @@ _PARTS = (
     ("unknown", "unknown"),
     ("failed", "failed"),
 )
+_SPARED = ("failed", "gaps", "with process", "no process", "jobs", "unknown", "used of known")
+"""What a narrow terminal goes without, first to last: details of a part first, what the account is about never."""
 
 
 def show(content: RenderableType) -> None:
@@ -77,12 +80,13 @@ def percent(value: float | None) -> str:
 
 def waste_table(document: Document) -> RenderableType:
     """Show where the GPU time went, in all and by key."""
-    table = Table(*_headings(str(document["by"])), title="GPU-hours by what became of them", title_justify="left")
-    _align(table)
-    for row in _rows(document, "rows")[:MOST_ROWS]:
-        table.add_row(plain(row["key"]), str(row["jobs"]), *_account(row["gpu_seconds"]), *_ratios(row))
-    table.add_section()
-    table.add_row("all", str(document["jobs"]), *_account(_mapping(document, "gpu_seconds")), *_ratios(document))
+    rows: list[Sequence[str | Text]] = [
+        [plain(row["key"]), str(row["jobs"]), *_account(row["gpu_seconds"]), *_ratios(row)]
+        for row in _rows(document, "rows")[:MOST_ROWS]
+    ]
+    total = ["all", str(document["jobs"]), *_account(_mapping(document, "gpu_seconds")), *_ratios(document)]
+    headings = _headings(str(document["by"]))
+    table = Fitting("GPU-hours by what became of them", headings, rows, _SPARED, total=total)
     more = _more(document, "rows")
     return Group(table, *more, _capacity(_mapping(document, "gpu_seconds")), _footnote(document))
 
@@ -119,11 +123,21 @@ def recommend_text(document: Document) -> RenderableType:
     for number, same in enumerate(list(alike.values())[:MOST_ROWS], start=1):
         parts += [*_advice(number, same[0]), *_repeated(same[1:]), Text("")]
     if not parts:
-        parts.append(Text("No change would give back enough GPU time to be worth advice."))
+        parts.append(Text(_no_advice(document)))
     left_out = len(alike) - MOST_ROWS
     if left_out > 0:
         parts.append(Text(f"… and {left_out:,} more; --json has all of them."))
     return Group(*parts, *_refusals(document), Text(f"Window: {document['since']} to {document['until']}."))
+
+
+def _no_advice(document: Document) -> str:
+    """Say why there is none: where nobody measured, no change can be judged; it may be needed."""
+    if document["rung"] is None:
+        return (
+            "No advice: nothing says how busy the GPUs were. Measure them (`trueload agent run`), or import readings "
+            "(docs/import.md says which formats hold them)."
+        )
+    return "No change would give back enough GPU time to be worth advice."
 
 
 def _repeated(others: Sequence[Mapping[str, Any]]) -> Iterable[RenderableType]:
@@ -181,14 +195,12 @@ def job_text(document: Document) -> RenderableType:
         if value is not None:
             facts.add_row(Text(str(name), style="dim"), plain(value, 160))
     facts.add_row(Text("family", style="dim"), plain(document["family_id"]))
-    table = Table("attempt", "state", "start", "end", "node", *(heading for _, heading in _PARTS), title="GPU-hours")
-    for column in table.columns:
-        column.overflow = "fold"
-    for column in table.columns[2:4]:
-        column.no_wrap = True
+    rows: list[Sequence[str | Text]] = []
     for attempt in _rows(document, "attempts"):
         words = [plain(attempt[key]) for key in ("attempt", "state", "start_at", "end_at", "node")]
-        table.add_row(*words, *_account(attempt["gpu_seconds"]))
+        rows.append([*words, *_account(attempt["gpu_seconds"])])
+    headings = ["attempt", "state", "start", "end", "node", *(heading for _, heading in _PARTS)]
+    table = Fitting("GPU-hours", headings, rows, _SPARED, words=5)
     ladders = [_ladder(attempt) for attempt in _rows(document, "attempts")]
     ladders += [_tracer(attempt) for attempt in _rows(document, "attempts") if attempt.get("tracer")]
     findings = [Text("· ").append_text(plain(_finding(finding), None)) for finding in _rows(document, "findings")]
@@ -201,13 +213,13 @@ def _finding(finding: object) -> str:
     return str(finding)
 
 
-def _ladder(attempt: Mapping[str, Any]) -> Table:
+def _ladder(attempt: Mapping[str, Any]) -> RenderableType:
     table = Table("how busy", "mean", "source", "coverage", title=plain(attempt["attempt"]), title_justify="left")
     for name, reading in attempt["ladder"].items():
         if reading is not None and reading["value"] is not None:
             value, coverage = percent(reading["value"]), percent(reading["coverage_ratio"])
             table.add_row(name, value, plain(reading["source"]), coverage)
-    return table
+    return table if table.rows else plain(f"{attempt['attempt']}: nothing says how busy its GPUs were.", None)
 
 
 _KERNELS_SHOWN = 5
@@ -285,12 +297,6 @@ def _headings(key: str) -> list[str]:
     return [key, "jobs", *(heading for _, heading in _PARTS), "used of known", "coverage"]
 
 
-def _align(table: Table) -> None:
-    for column in table.columns[1:]:
-        column.justify = "right"
-        column.no_wrap = True
-
-
 def _account(seconds: Mapping[str, Any]) -> list[str]:
     return [hours(seconds[name]) for name, _ in _PARTS]
 
@@ -308,11 +314,11 @@ def _capacity(seconds: Mapping[str, Any]) -> Text:
 
 def _footnote(document: Document) -> Text:
     rung = document["rung"]
-    meaning = RUNG_MEANING.get(str(rung), "nothing is known of use: accounting alone")
+    meaning = RUNG_MEANING.get(str(rung), "not known, from accounting alone")
     busy = f"Busy by {rung} ({meaning})" if rung else f"Use: {meaning}"
     coverage = percent(document["coverage_ratio"])  # type: ignore[arg-type]
     window = f"{document['since']} to {document['until']}, zone {document['zone']}"
-    return Text(f"{busy}; coverage {coverage}. {ABSENT} is not known. {window}.", style="dim")
+    return Text(f"{busy}; coverage {coverage}. {ABSENT}: not known. {window}.", style="dim")
 
 
 def _more(document: Document, key: str) -> list[Text]:

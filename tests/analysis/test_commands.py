@@ -187,7 +187,21 @@ def test_waste_shows_hours_percent_and_what_is_not_known() -> None:
 def test_accounting_alone_is_called_so() -> None:
     blind = {**WASTE, "rung": None, "used_ratio": None, "coverage_ratio": 0.0}
     shown = invoke("waste", stub=Stub({"waste": blind})).stdout
-    assert "nothing is known of use: accounting alone" in shown
+    assert "Use: not known, from accounting alone" in shown
+
+
+def test_where_nobody_measured_the_lack_of_advice_says_what_is_missing() -> None:
+    blind = {**RECOMMEND, "rung": None, "recommendations": [], "refusals": []}
+    shown = " ".join(invoke("recommend", stub=Stub({"recommend": blind})).stdout.split())
+    assert "No advice: nothing says how busy the GPUs were. Measure them (`trueload agent run`)" in shown
+    busy = invoke("recommend", stub=Stub({"recommend": {**blind, "rung": "driver_util"}})).stdout
+    assert "No change would give back enough GPU time" in busy
+
+
+def test_an_attempt_without_measures_says_so_instead_of_an_empty_table() -> None:
+    blind: dict[str, Any] = copy.deepcopy(JOB)
+    blind["attempts"][0]["ladder"] = {}
+    assert "c/1#0:5: nothing says how busy its GPUs were." in invoke("job", stub=Stub({"job": blind})).stdout
 
 
 def test_a_long_table_is_cut_and_says_so() -> None:
