@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 @pass_composition
 def serve_command(composition: Composition, data: Path, host: str | None, port: int | None) -> None:
     """Own the store of a data directory: take batches, answer questions, until stopped."""
-    from warehouse import lake, purge, tls
+    from warehouse import comeback, purge, tls
     from warehouse.committer import Committer
     from warehouse.keeper import Keeper
     from warehouse.server import Listening, create_app, serve
@@ -56,7 +56,7 @@ def serve_command(composition: Composition, data: Path, host: str | None, port: 
     files = tls.chosen(settings)
     store = open_store(data, create=True, memory_limit_bytes=_memory_limit_bytes(settings), recover=True)
     try:
-        lake.restore(store, data)
+        comeback.restore(store, data)
         purge.catch_up(store)
         tokens = access.ensure_tokens(data)
         access.ensure_join_secret(data)

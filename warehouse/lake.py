@@ -7,14 +7,14 @@ Layout below ``DATA/lake``::
     job/gen=17/part-0.parquet                       snapshot of a keyed table
 
 The truth about which generation counts is the table ``sealed_day`` of the hot file, changed in the transaction that
-also deletes the rows from it; the manifest is its copy for engines that read the lake alone. A crash before that
-transaction leaves files that nothing names; ``tidy`` removes them. So a row is never counted twice and never lost.
+also deletes the rows from it; the manifest is its copy for engines that read the lake alone, and for the day on which
+the hot file is lost (``comeback``). A crash before that transaction leaves files that nothing names; ``tidy`` removes
+them. So a row is never counted twice and never lost.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 import os
 import shutil
 import time
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from warehouse.store import Store, Transaction
 
-LOG = logging.getLogger("trueload.lake")
 ORDER = {
     "device_sample": "device_uuid, sampled_at, source",
     "process_sample": "device_uuid, sampled_at, pid",
@@ -173,48 +172,6 @@ def _rolled(store: Store) -> list[list[object]]:
         f"(SELECT date FROM sealed_day WHERE table_name = '{HOUR}') ORDER BY hour_at"
     )
     return [list(row.values()) for row in rows.to_pylist() if row["hour_at"] in current]
-
-
-def restore(store: Store, data: Path) -> int:
-    """Bring sealed days and snapshots of keyed tables back into a store that lost them, from the manifest.
-
-    For a hot file that had to be set aside: does nothing where the store knows of sealed days, and leaves records be
-    that it has. Gives the number of days.
-    """
-    if sealed_days(store):
-        return 0
-    try:
-        content = json.loads((data / layout.FOLDER / layout.MANIFEST).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return 0
-    with store.transaction() as transaction:
-        for table, path in content["snapshots"].items():
-            file = data / layout.FOLDER / path / layout.PART
-            transaction.execute(
-                f'INSERT INTO "{table}" BY NAME SELECT old.* FROM {layout.read(file)} AS old WHERE {_is_lacking(table)}'
-            )
-        for day in content["days"]:
-            generation = int(day["path"].rpartition("gen=")[2])
-            transaction.execute(
-                "INSERT INTO sealed_day VALUES (?, ?, ?, ?, ?, now()::TIMESTAMP)",
-                [day["table"], day["date"], generation, day["rows"], day["bytes"]],
-            )
-        for hour_at, *known in content.get("rolled_hours", ()):
-            transaction.execute(
-                "INSERT INTO rolled_hour VALUES (to_timestamp(?)::TIMESTAMP, ?, ?, ?, ?, ?, ?, ?)", [hour_at, *known]
-            )
-    if aliases.TABLE not in content["snapshots"]:
-        store.take_note_of_node_keys()
-    LOG.warning("%s: %d sealed days and the last snapshots were taken from the lake", data, len(content["days"]))
-    return len(content["days"])
-
-
-def _is_lacking(table: str) -> str:
-    """Say in SQL that a row ``old`` of a snapshot is not in the table: by its key, or because nothing is."""
-    if table not in RECORDS:
-        return f'NOT EXISTS (SELECT 1 FROM "{table}")'
-    same = " AND ".join(f'known."{key}" IS NOT DISTINCT FROM old."{key}"' for key in RECORDS[table].KEY)
-    return f'NOT EXISTS (SELECT 1 FROM "{table}" AS known WHERE {same})'
 
 
 def tidy(store: Store, data: Path, older_than_seconds: float) -> list[Path]:

@@ -33,7 +33,7 @@ NOTE: Final = "damaged.json"
 ALIAS: Final = "damaged"
 LEDGERS: Final = ("batch_ledger", "import_ledger")
 WHOLE: Final = ("sealed_day",)
-"""Tables that are of use only as a whole; the lake's manifest brings this one back (``lake.restore``)."""
+"""Tables that are of use only as a whole; the lake's manifest brings this one back (``comeback.restore``)."""
 
 OWN: Final = ("schema_version", "committed")
 """Tables that a new file has by itself."""

@@ -407,6 +407,8 @@ def _reveal_lost_commits(connection: duckdb.DuckDBPyConnection, counter: CommitC
     try:
         connection.execute("DELETE FROM committed WHERE number < ?", [known])
     except duckdb.Error as error:  # nothing but tidiness: on a full disk reading has to go on
+        if salvage.damage_in(error) is not None:
+            raise
         LOG.warning("%s: old commit numbers stay (%s)", path, error)
     lost = counter.read() - known
     if lost > 0:

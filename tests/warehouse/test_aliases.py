@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from warehouse import lake, purge, sql
+from warehouse import comeback, lake, purge, sql
 from warehouse.contract import model, wire
 from warehouse.contract.model import AttemptState
 from warehouse.contract.settings import Settings
@@ -248,7 +248,7 @@ def test_a_store_that_lost_its_database_names_from_the_lake(store: Store, tmp_pa
     seal(store)
     shutil.copytree(store.data / "lake", tmp_path / "other" / "lake")
     other = open_store(tmp_path / "other", create=True)
-    lake.restore(other, tmp_path / "other")
+    comeback.restore(other, tmp_path / "other")
     assert owners(other) == owners(store) == [(0.0, f"c/77#0:{int(T0)}", "scheduler")]
     other.close()
 

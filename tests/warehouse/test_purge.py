@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from warehouse import backup, batches, lake, purge, tombstones
+from warehouse import backup, batches, comeback, lake, purge, tombstones
 from warehouse.contract import model, wire
 from warehouse.contract.errors import BadUseError, StoreError
 from warehouse.contract.units import SECONDS_PER_DAY
@@ -186,7 +186,7 @@ def test_after_the_loss_of_the_database_batches_that_are_sent_again_bring_nothin
     store.close()
     (tmp_path / "hot.duckdb").unlink()
     again = open_store(tmp_path, create=True)
-    lake.restore(again, tmp_path)
+    comeback.restore(again, tmp_path)
     purge.catch_up(again)
     batches.commit(again, [batch(1, samples())])
     assert set(store_samples(again)) == {None, "c/2#0:1"}

@@ -12,9 +12,11 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from warehouse import lake, recovery
+from warehouse import comeback, lake, layout, recovery
 from warehouse.contract.errors import StoreError
-from warehouse.store import FILE_NAME, open_store
+from warehouse.store import FILE_NAME, Store, open_store
+
+FIRST = date(1970, 1, 1)
 
 WRITER = """
 import os, pathlib, sys
@@ -129,10 +131,81 @@ def test_sealed_days_and_snapshots_come_back_from_the_lake(data: Path) -> None:
     (data / FILE_NAME).write_bytes(b"gone")
 
     store = open_store(data, recover=True)
-    assert lake.restore(store, data) == 1
-    assert lake.restore(store, data) == 0
+    assert comeback.restore(store, data) == 1
+    assert comeback.restore(store, data) == 0
     with store.snapshot() as tables:
         assert (tables.job.count().execute(), tables.device_sample.count().execute()) == (600, 1)
+    store.close()
+
+
+def add_sample(store: Store, second: int) -> None:
+    """Write a sample of the first day."""
+    with store.transaction() as transaction:
+        transaction.execute(
+            "INSERT INTO device_sample (cluster, node, device_uuid, sampled_at, cadence_seconds, source) "
+            "VALUES ('c', 'n', 'GPU-1', to_timestamp(?)::TIMESTAMP, 10, 'nvml')",
+            [second],
+        )
+
+
+def seconds_seen(store: Store) -> list[int]:
+    """Give the instants of all samples, hot and sealed."""
+    with store.snapshot() as tables:
+        return sorted(tables.device_sample.sampled_at.epoch_seconds().execute())
+
+
+@pytest.mark.parametrize("published", [0, 1], ids=["nothing published yet", "an older generation published"])
+def test_days_that_were_sealed_and_not_published_outlive_the_loss_of_the_database(
+    tmp_path: Path, published: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = open_store(tmp_path, create=True)
+    add_sample(store, 10)
+    if published:
+        lake.seal(store, tmp_path, "device_sample", FIRST)
+        lake.publish(store, tmp_path)
+        add_sample(store, 20)
+    lake.seal(store, tmp_path, "device_sample", FIRST)
+    store.close()  # killed before the manifest followed
+    (tmp_path / FILE_NAME).unlink()
+
+    store = open_store(tmp_path, create=True, recover=True)
+    assert comeback.restore(store, tmp_path) == 1
+    assert seconds_seen(store) == [10, 20][: 1 + published]
+    assert "sealed after the last manifest" in caplog.text
+    lake.publish(store, tmp_path)
+    lake.tidy(store, tmp_path, older_than_seconds=-1)
+    assert seconds_seen(store) == [10, 20][: 1 + published]
+    assert [day.row_count for day in lake.sealed_days(store)] == [1 + published]
+    store.close()
+
+
+def test_a_generation_whose_rows_are_still_hot_does_not_count_beside_them(tmp_path: Path) -> None:
+    store = open_store(tmp_path, create=True)
+    add_sample(store, 10)
+    lake.seal(store, tmp_path, "device_sample", FIRST)
+    add_sample(store, 10)  # as before the transaction that would have moved it
+    with store.transaction() as transaction:
+        transaction.execute("DELETE FROM sealed_day")
+    assert comeback.restore(store, tmp_path) == 0
+    assert seconds_seen(store) == [10]
+    store.close()
+
+
+def test_an_unfinished_or_damaged_generation_does_not_come_back_and_is_left_alone(tmp_path: Path) -> None:
+    store = open_store(tmp_path, create=True)
+    add_sample(store, 10)
+    lake.seal(store, tmp_path, "device_sample", FIRST)
+    lake.publish(store, tmp_path)
+    store.close()
+    (tmp_path / FILE_NAME).unlink()
+    broken = layout.part(tmp_path, "device_sample", FIRST, 2)
+    broken.parent.mkdir()
+    broken.write_bytes(b"PAR1 and no more")
+    store = open_store(tmp_path, create=True, recover=True)
+    assert comeback.restore(store, tmp_path) == 1
+    assert [day.generation for day in lake.sealed_days(store)] == [1]
+    assert seconds_seen(store) == [10]
+    assert broken.exists()
     store.close()
 
 

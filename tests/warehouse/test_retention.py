@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.warehouse.test_rollups import add
-from warehouse import backup, lake, purge
+from warehouse import backup, comeback, lake, purge
 from warehouse.contract import model, wire
 from warehouse.contract.settings import Settings
 from warehouse.contract.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
@@ -246,7 +246,26 @@ def test_after_the_loss_of_the_database_roll_ups_come_back_from_the_lake(tmp_pat
     store.close()
     (tmp_path / "hot.duckdb").unlink()
     again = open_store(tmp_path, create=True)
-    lake.restore(again, tmp_path)
+    comeback.restore(again, tmp_path)
     assert busy_seconds(again) == 4 * 3600.0
     assert kept(again)["rollup_1h"] == [2, 3, 4, 5]
+    again.close()
+
+
+def test_after_the_loss_of_the_database_hours_that_were_due_are_summed_up_before_their_samples_go(
+    tmp_path: Path,
+) -> None:
+    store = fill(tmp_path)
+    add(store, [SECONDS_PER_DAY + 36_000.0], [0.5], cadence_seconds=600.0)  # an hour of that day that stays up to date
+    round_of(store, FOREVER)
+    add(store, [SECONDS_PER_DAY], [1.0], cadence_seconds=600.0, source="dcgm")
+    lake.seal(store, tmp_path, "device_sample", date(1970, 1, 2))
+    lake.publish(store, tmp_path)
+    store.close()
+    (tmp_path / "hot.duckdb").unlink()
+    again = open_store(tmp_path, create=True)
+    comeback.restore(again, tmp_path)
+    round_of(again)
+    assert "device_sample" not in kept(again) or 2 not in kept(again)["device_sample"]
+    assert busy_seconds(again) == 4 * 3600.0 + 300.0 + 300.0
     again.close()

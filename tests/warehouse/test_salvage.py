@@ -14,7 +14,7 @@ import pytest
 
 from analysis.benchmarks._agents import Agent, Target, body, compare, wait_for_more
 from tests.warehouse.serving import Supervisor
-from warehouse import access, backup, batches, lake, salvage
+from warehouse import access, backup, batches, comeback, lake, salvage
 from warehouse.contract import model, wire
 from warehouse.contract.errors import StoreError
 from warehouse.store import FILE_NAME, Store, open_store
@@ -82,7 +82,7 @@ def use(data: Path, sequence: int) -> tuple[int, Counter[str]]:
     for start in range(1, 5):
         store = open_store(data, recover=True)
         try:
-            lake.restore(store, data)
+            comeback.restore(store, data)
             counts = found(store)
             assert take(store, "other", sequence, 7)
         except (StoreError, duckdb.Error):
