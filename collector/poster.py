@@ -328,7 +328,11 @@ def _read_token(path: Path) -> str:
     try:
         token = path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as cause:
-        raise TokenRefusedError(f"{path}: the token cannot be read ({cause})") from cause
+        why = getattr(cause, "strerror", None) or "no text"
+        raise TokenRefusedError(
+            f"{path}: the token cannot be read ({why}); name its file by agent.token_file "
+            "(`trueload jobs`: --token-file), or let the agent enrol with agent.join_token_file"
+        ) from cause
     if not token or not token.isprintable():
         raise TokenRefusedError(f"{path}: holds no token")
     return token

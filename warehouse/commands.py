@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -182,6 +183,10 @@ def _progress_bar(*, show: bool) -> Iterator[Callable[[str, int, int], None]]:
         yield advance
 
 
+MOST_READABLE_COLUMNS = 120
+"""Longer lines of prose are hard to follow, however wide the terminal is."""
+
+
 @click.command("settings")
 @click.option("--show", is_flag=True, help="Print every setting with its value, unit and origin.")
 @json_option
@@ -193,15 +198,11 @@ def settings_command(composition: Composition, *, show: bool, as_json: bool) -> 
     if as_json:
         click.echo(json.dumps({"settings": [_as_document(settings, setting) for setting in known]}, indent=2))
     elif show:
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table("setting", "value", "unit", "origin", "reason")
+        width = min(shutil.get_terminal_size().columns, MOST_READABLE_COLUMNS)
         for setting in known:
             value = _shown(settings[setting])  # type: ignore[misc]
-            table.add_row(*map(Text, (setting.name, value, setting.unit, settings.origin(setting), setting.reason)))
-        Console().print(table)
+            click.echo(f"{setting.name} = {value}  ({setting.unit}; {settings.origin(setting)})")
+            click.echo(click.wrap_text(setting.reason, width, "    ", "    "))
     else:
         click.echo(f"{len(known)} settings, {len(settings.values)} set; all is well. --show prints them.")
 

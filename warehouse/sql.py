@@ -110,6 +110,8 @@ def check(cursor: duckdb.DuckDBPyConnection, statement: str) -> None:
     except (duckdb.Error, ValueError, RecursionError) as cause:
         raise BadUseError(f"it cannot be parsed ({str(cause).splitlines()[0]})") from cause
     if tree.get("error", True):
+        if tree.get("error_type") == "not implemented":  # DuckDB serializes nothing else
+            raise BadUseError("only a SELECT is run: nothing is written, set, loaded or attached")
         raise BadUseError(str(tree.get("error_message", "it cannot be parsed")))
     if len(tree["statements"]) != 1:
         raise BadUseError("one statement at a time")

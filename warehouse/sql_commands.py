@@ -11,6 +11,7 @@ import click
 
 from warehouse.client import open_client
 from warehouse.options import data_option, json_option, pass_composition
+from warehouse.terminal import show
 
 if TYPE_CHECKING:
     from warehouse.client import Composition
@@ -35,7 +36,6 @@ def sql_command(composition: Composition, statement: str, data: Path, *, as_json
     if as_json:
         click.echo(json.dumps(found, indent=2))
         return
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -44,6 +44,6 @@ def sql_command(composition: Composition, statement: str, data: Path, *, as_json
     table = Table(*names)
     for row in rows if isinstance(rows, list) else []:
         table.add_row(*(Text("\N{EM DASH}" if row[name] is None else str(row[name])) for name in names))
-    Console().print(table)
+    show(table)
     if found["cut"]:
         click.echo("there are more rows (setting sql.most_rows)", err=True)

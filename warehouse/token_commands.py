@@ -13,6 +13,7 @@ from warehouse import access
 from warehouse.access import Role
 from warehouse.client import open_client
 from warehouse.options import data_option, json_option, pass_composition
+from warehouse.terminal import show as show_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +44,6 @@ def list_command(composition: Composition, data: Path, *, as_json: bool) -> None
     if as_json:
         click.echo(json.dumps(document, indent=2))
         return
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -61,7 +61,8 @@ def list_command(composition: Composition, data: Path, *, as_json: bool) -> None
             known["revoked_at"],
         )
         table.add_row(*(Text(str(word or "\N{EM DASH}")) for word in words))
-    Console().print(table)
+    table.columns[0].no_wrap = True  # rotate and revoke ask for it
+    show_table(table)
 
 
 @token_command.command("new")

@@ -171,7 +171,7 @@ def test_each_answer_has_its_error(status: int, kind: type[Exception], endpoint:
 
 def test_a_missing_token_file_is_named(receiver: Any, tmp_path: Path) -> None:
     poster = Poster(Endpoint(receiver.url, tmp_path / "absent.token"))
-    with pytest.raises(TokenRefusedError, match=r"absent\.token"):
+    with pytest.raises(TokenRefusedError, match=r"absent\.token.*No such file.*; name its file by agent\.token_file"):
         poster.post(body())
 
 
@@ -212,3 +212,36 @@ def test_a_batch_that_is_never_taken_is_told_when_settling(endpoint: Endpoint, r
     with pytest.raises(BatchRefusedError):
         sender.settle()
     sender.close()
+
+
+def test_a_server_that_will_not_compare_still_gets_every_batch(
+    shipper: Shipper, spool: Spool, receiver: Any, wait_until: Wait
+) -> None:
+    put(spool, "kept")
+    spool.acknowledge(spool.waiting()[0])
+    receiver.held_status = 400
+    put(spool, "new")
+    shipper.start()
+    shipper.wake()
+    wait_until(lambda: not spool.waiting())
+    assert [row["detail"] for row in receiver.rows("event")] == ["new"]
+
+
+def test_a_mistake_of_our_own_ends_one_try_and_not_the_sending(
+    shipper: Shipper, spool: Spool, receiver: Any, wait_until: Wait, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    post, tries = Poster.post, []
+
+    def fail_once(poster: Poster, body: bytes) -> Any:
+        tries.append(body)
+        if len(tries) == 1:
+            raise AttributeError("nobody thought of this")
+        return post(poster, body)
+
+    monkeypatch.setattr(Poster, "post", fail_once)
+    put(spool, "twice tried")
+    shipper.start()
+    shipper.wake()
+    wait_until(lambda: not spool.waiting())
+    assert [row["detail"] for row in receiver.rows("event")] == ["twice tried"]
+    assert shipper.failed_total == 1

@@ -71,6 +71,12 @@ def test_a_select_over_the_documented_tables_is_answered(
     assert expected is None or values == expected
 
 
+@pytest.mark.parametrize("statement", ["DELETE FROM job", "SET threads = 1", "ATTACH '/tmp/x' AS x"])
+def test_what_is_no_select_is_refused_in_words_of_our_own(store: Store, statement: str) -> None:
+    with pytest.raises(BadUseError, match="only a SELECT is run"):
+        ask(store, statement)
+
+
 HOSTILE = [
     "",
     ";",

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 LOG = logging.getLogger("trueload.server")
+SWITCHED_OFF = (
+    "SQL is switched off here: set sql.over_http = true and start the server anew, or ask while it is stopped"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ def add(app: FastAPI, site: web.Site) -> None:
     )
     async def ask(request: Request, identity: Identity = Depends(operators)) -> Response:  # noqa: FAST002 - a local name
         if not site.settings[SQL_OPEN]:
-            raise HTTPException(403, "SQL is switched off here (setting sql.over_http)")
+            raise HTTPException(403, SWITCHED_OFF)
         statement = web.as_object(await web.read_body(request), "sql").get("sql")
         if not isinstance(statement, str):
             raise BadInputError("sql", "sql", "expected the text of a SELECT")
