@@ -1,4 +1,9 @@
-/* A fixed set of buffers to lend to CUPTI. Lock-free: a buffer may be asked for on the application's launching thread. */
+/*
+ * A fixed set of buffers to lend to CUPTI. Lock-free: a buffer may be asked for on the application's launching thread.
+ *
+ * They come from malloc. Where CUPTI's callbacks are shared, a profiler that registers its own while our buffers are out
+ * gets those back in our place, and profilers do with what comes back as CUPTI's samples do: they free it.
+ */
 #ifndef TRUELOAD_TRACER_POOL_H
 #define TRUELOAD_TRACER_POOL_H
 
@@ -7,6 +12,9 @@
 /* CUPTI uses one buffer per launching thread, plus those whose work is still queued on the GPU: together 12,000 kernels,
  * with graphs not too many. Memory that is never lent is never touched. */
 enum { POOL_BUFFERS = 32, POOL_BUFFER_BYTES = 96 * 1024 };
+
+/* Once, before anything is lent: make the buffers. Where memory is short there are fewer. */
+void pool_start(void);
 
 /* An all-zero buffer, or NULL when all are lent. */
 uint8_t *pool_lend(uint64_t now);
@@ -23,8 +31,9 @@ uint32_t pool_lent_count(void);
  * was launched before it was asked for. */
 uint64_t pool_lent_since(void);
 
-/* Give up buffers that were lent before this time: they never come back to us, but may still be written to. Returns
- * how many. */
-uint32_t pool_write_off(uint64_t before);
+/* Give up buffers that were lent before this time: they hardly come back, but may still be written to. With `for_good`
+ * another client may have got and freed them: they are never touched again, and their addresses mean nothing. Else they
+ * are taken back should they return. */
+void pool_write_off(uint64_t before, int for_good);
 
 #endif

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "account.h"
 #include "cupti.h"
@@ -116,7 +117,7 @@ static void rearm(struct tracer_region *region, uint64_t now)
 {
     struct cupti_problem problem = {TRACER_STEP_NONE, 0};
     if (region->header.state == TRACER_LOST)
-        pool_write_off(now - settings.quiet_nanoseconds);
+        pool_write_off(now - settings.quiet_nanoseconds, cupti_mode() != TRACER_MODE_SUBSCRIBER);
     if (cupti_mode() == TRACER_MODE_SUBSCRIBER)
         cupti_forget();
     int armed = cupti_arm(settings.graph_level, 1, &problem);
@@ -316,7 +317,7 @@ static void *run(void *argument)
 /* Our thread makes the last flush, so that CUPTI being stuck costs the exit no more than its patience. */
 static void at_exit(void)
 {
-    if (forked)
+    if (forked || getpid() != published->header.pid) /* a child that was made without fork has no thread of ours */
         return;
     struct timespec latest = after(CLOCK_REALTIME, EXIT_PATIENCE_NANOSECONDS); /* the clock of timedlock */
     if (pthread_mutex_timedlock(&lock, &latest) != 0)
@@ -403,6 +404,7 @@ static void start(struct tracer_region *region)
     armed_at = header->updated_at_nanoseconds = region_now();
     account_start(region);
     watch_start(&watch, armed_at, settings.hold_nanoseconds, settings.quiet_nanoseconds);
+    pool_start();
     arm(region);
     if (header->state == TRACER_FAILED)
         return;

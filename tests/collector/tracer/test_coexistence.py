@@ -90,6 +90,22 @@ def test_a_buffer_that_never_comes_back_is_a_loss_from_when_it_was_lent(testbed:
     assert trace.header.buffers_outstanding == 0  # the other one is written off
 
 
+def test_a_profiler_that_frees_a_buffer_of_ours_harms_nobody(testbed: Bench) -> None:
+    with _application(testbed, "12.9", TRUELOAD_TRACER_HOLD_SECONDS="3").start("load") as application:
+        number = application.tell("launch 0 0")[0]  # its record lies in a buffer of ours
+        application.do("profiler start")
+        now = time.clock_gettime_ns(time.CLOCK_REALTIME)
+        application.do(f"finish {number} {now} {now}", "flush 0")
+        assert application.tell("profiler count") == ["1"]  # it got that one and freed it
+        application.wait_for("the loss", _has_state(layout.STATE_LOST))
+        application.do("profiler stop")
+        application.wait_for("the return", _has_state(layout.STATE_ARMED))
+        for lane in range(31):  # every buffer that is left
+            _run_kernel(application, lane)
+        trace = application.end()
+    assert (_kernels(trace), trace.header.dropped_total) == (31, 0)
+
+
 def test_subscribers_each_get_everything(testbed: Bench) -> None:
     with _application(testbed, "13.4").start("load") as application:
         application.do("profiler start")

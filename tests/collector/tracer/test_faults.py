@@ -96,6 +96,18 @@ def test_without_libcupti_the_application_runs_on_and_the_reason_is_published(te
     assert re.fullmatch(r"\d+ trueload-tracer\[\d+\]: not tracing: step 1, code 0\n", log.read_text())
 
 
+def test_the_log_stays_where_it_was_named_whatever_the_program_writes_over_its_environment(
+    testbed: Bench, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    with _application(testbed, TRUELOAD_TRACER_LOG=str(log)).start("load") as application:
+        application.do("title TRUELOAD_TRACER_LOG", "flush 0")
+        application.tell("launch 0 0")  # from now on it flushes
+        application.do("finalize")
+        application.wait_for("a line in the log", lambda trace: trace.header.lost_total == 1 and log.exists())
+    assert "lost since" in log.read_text()
+
+
 def test_a_libcupti_that_lacks_calls_is_not_used(testbed: Bench) -> None:
     stranger = {"TRUELOAD_CUPTI_PATH": str(testbed.folder / "libcuda.so.1")}
     with _application(testbed, **stranger).start() as application:
@@ -409,13 +421,14 @@ def test_forking_while_records_pour_in_never_hangs(testbed: Bench) -> None:
 
 
 def _resident_bytes(pid: int) -> int:
-    """Sum what belongs to the tracer: its code, its zero-initialised memory that follows, and what it publishes."""
+    """Sum what belongs to the tracer: code, zero-initialised memory that follows, what it publishes; and all heap."""
     resident, ours = 0, False
     for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
         mapping = re.match(r"[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ \d+\s*(.*)$", line)
         if mapping:
             named = mapping[1]
-            ours = "libtrueload_tracer" in named or layout.NAME in named or (ours and named == "")
+            is_ours = any(part in named for part in ("libtrueload_tracer", layout.NAME, "[heap]"))
+            ours = is_ours or (ours and named == "")
         elif ours and line.startswith("Rss:"):
             resident += int(line.split()[1]) * 1024
     return resident
