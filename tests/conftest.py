@@ -62,6 +62,11 @@ def _forbid_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
         report.longrepr = f"TRUELOAD_REQUIRE_ALL=1 forbids this skip. {report.longrepr[2]}"
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name cases of bytes by their argument: what is packed holds the time, and names must not change with it."""
+    return argname if isinstance(val, bytes) and not val.isascii() else None
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """See _forbid_skip."""
