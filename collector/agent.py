@@ -43,6 +43,10 @@ TOO_SOON_RATIO: Final = 0.1
 """A tick is skipped when it would come within this share of an interval after the one before."""
 
 
+MOST_SAID: Final = 1000
+"""Warnings that are remembered, so that each is said once; after so many different ones no more are said."""
+
+
 class SilentError(TrueloadError):
     """No device has given any value for as long as the settings allow."""
 
@@ -256,7 +260,7 @@ class Agent:
         self._on_batch()
 
     def _say_once(self, text: str) -> None:
-        if text not in self._said:
+        if text not in self._said and len(self._said) < MOST_SAID:
             self._said.add(text)
             LOG.warning("%s", text)
 

@@ -97,6 +97,8 @@ class Attribution:
             self.owners.update(node_devices(devices, self._proc_root))
         except TrueloadError as error:
             self._say(str(error))
+        except Exception as error:  # noqa: BLE001 - what a job source does costs owners, and never the measuring
+            self._say(f"who holds what cannot be told: {error!r}")
         for spelled in self.owners.unknown_devices:
             self._say(f"device {spelled!r} is held and not known here; it counts as held by an unknown workload")
         allocations = {
@@ -114,7 +116,14 @@ class Attribution:
         }
         news: list[Record] = [one for key, one in allocations.items() if self._told.get(key) != one]
         self._told = allocations
-        return news + (self._jobs.records() if isinstance(self._jobs, TellsJobs) else [])
+        return news + self._own_jobs()
+
+    def _own_jobs(self) -> list[Record]:
+        try:
+            return self._jobs.records() if isinstance(self._jobs, TellsJobs) else []
+        except Exception as error:  # noqa: BLE001 - see refresh
+            self._say(f"jobs cannot be told: {error!r}")
+            return []
 
     def table(self, rows: Sequence[Row]) -> wire.Table:
         """Make the table of samples: a row for each owner of each device and stretch."""

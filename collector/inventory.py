@@ -8,12 +8,13 @@ was wiped) says ``inventory_begun``: what was told of the node before and is not
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from collector.files import replace_file
 from warehouse.contract.errors import BadInputError
@@ -22,6 +23,7 @@ from warehouse.contract.model import Device, Event, Node, Record
 if TYPE_CHECKING:
     from collector.driver import Driver, KnownDevice
 
+LOG = logging.getLogger("trueload.agent")
 UP: Final = "up"
 LOST: Final = "lost"
 
@@ -53,6 +55,8 @@ class Inventory:
         self._boot_id = _boot_id() if boot_id is None else boot_id
         self._alive_at = path.stat().st_mtime if path.exists() else None
         self._is_new = True
+        self._is_written = True
+        self._has_said = False
 
     def resume(self, at: float, gap_seconds: float) -> list[Event]:
         """Say that nothing was measured since the last sign of life, and why, if that is longer ago than a gap.
@@ -71,11 +75,15 @@ class Inventory:
     def alive(self, at: float) -> None:
         """Note that something was measured and kept: the time of the file is the memory of it."""
         self._alive_at = at
+        self._write()
         with suppress(OSError):  # a disk that takes nothing is said elsewhere
             os.utime(self._path, (at, at))
 
     def update(self, driver: Driver, at: float) -> list[Record]:
-        """Give the records of all that changed; what they say is remembered when this returns."""
+        """Give the records of all that changed; what they say is remembered when this returns.
+
+        A disk that takes nothing costs the memory alone: it is written with the next sign of life that finds room.
+        """
         begins = [] if self._memory.node is not None else [self._event("inventory_begun", at, None, None)]
         changed: list[Record] = [*begins, *self._node_changes(driver, at), *self._unreadable_changes(driver, at)]
         shown = {device.uuid: device for device in driver.devices}
@@ -86,14 +94,28 @@ class Inventory:
             changed += self._device_changes(self._memory.devices.get(uuid), now, at, driver.last_xid.get(uuid))
         if changed or self._memory.boot_id != self._boot_id:
             self._memory.boot_id = self._boot_id
-            content = {
-                "node": None if self._memory.node is None else asdict(self._memory.node),
-                "devices": [asdict(device) for device in self._memory.devices.values()],
-                "unreadable": self._memory.unreadable,
-                "boot_id": self._boot_id,
-            }
-            replace_file(self._path, json.dumps(content).encode())
+            self._is_written = False
+            self._write()
         return changed
+
+    def _write(self) -> None:
+        """Write down what is known, unless it is."""
+        if self._is_written:
+            return
+        content = {
+            "node": None if self._memory.node is None else asdict(self._memory.node),
+            "devices": [asdict(device) for device in self._memory.devices.values()],
+            "unreadable": self._memory.unreadable,
+            "boot_id": self._boot_id,
+        }
+        try:
+            replace_file(self._path, json.dumps(content).encode())
+        except OSError as error:
+            if not self._has_said:
+                LOG.warning("%s: %s; the inventory is not remembered until there is room", self._path, error.strerror)
+            self._has_said = True
+            return
+        self._is_written, self._has_said = True, False
 
     def _node_changes(self, driver: Driver, at: float) -> list[Record]:
         now = Node(
@@ -188,10 +210,15 @@ def _restore(path: Path) -> _Memory:
         return _Memory()
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        devices = [Device(**device) for device in content["devices"]]
-        node = None if content["node"] is None else Node(**content["node"])
+        devices = [Device(**_of(Device, device)) for device in content["devices"]]
+        node = None if content["node"] is None else Node(**_of(Node, content["node"]))
         by_uuid = {device.device_uuid: device for device in devices}
         return _Memory(node, by_uuid, content["unreadable"], content.get("boot_id", ""))
     except (OSError, ValueError, KeyError, TypeError) as cause:
         detail = f"damaged ({cause!r}); remove it: the node's inventory then begins anew"
         raise BadInputError(str(path), None, detail) from cause
+
+
+def _of(kind: type[Device | Node], stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Give what this release knows of a record: one that was written by a newer release may say more."""
+    return {name: stored[name] for name in (one.name for one in fields(kind)) if name in stored}

@@ -6,6 +6,7 @@ is blamed. A device that several hold by right is split, and the row says by wha
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from collector.device_ids import NodeDevice, find_device, parse_device_id
 from collector.job_source import Claim, Holding, JobReader, NamesProcesses, Witness
 from collector.processes import ProcessId, ProcessTable
 
+LOG = logging.getLogger("trueload.agent")
 SCHEDULER: Final = "scheduler"
 PROCESS: Final = "process"
 KERNEL: Final = "kernel"
@@ -163,7 +165,11 @@ class Owners:
             processes.environ(who.pid),
             processes.user_id(who.pid),
         )
-        claim = jobs.claim(witness)
+        try:
+            claim = jobs.claim(witness)
+        except Exception as error:  # noqa: BLE001 - what one process has in its files costs its own owner alone
+            LOG.warning("process %d: whose it is cannot be told: %r", who.pid, error)
+            return None
         return claim if processes.identity(who.pid) == who else None
 
     def _unheld(self, running: set[str], *, has_strangers: bool) -> Owner:

@@ -141,6 +141,12 @@ class Shipper:
                     self._is_known = False
                     self._backoff.fail(error, self._stop)
                     return False
+                except Exception as error:  # without this thread nothing would ever be sent again
+                    LOG.exception("%s: %s could not be sent", self._poster.endpoint.url, batch.path.name)
+                    self.failed_total += 1
+                    self._is_known = False
+                    self._backoff.fail(error, self._stop)
+                    return False
                 if not self._is_known:
                     break  # the server was started anew: what it lost goes first
         return True
@@ -174,7 +180,8 @@ class Shipper:
         if holdings:
             try:
                 run, positions = self._poster.compare(self._spool.agent, holdings)
-            except NotOfferedError:
+            except (NotOfferedError, BatchRefusedError) as error:
+                LOG.debug("%s", error)
                 positions = []  # a server that cannot compare: what it says about each batch still stands
             else:
                 self._server_run = run

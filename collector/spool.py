@@ -144,6 +144,9 @@ class Spool:
         self._memory_stream = new_stream(read_boot_id())
         self._memory_sequence = 0
         self._forgotten_until: dict[int, int] = {}
+        self._unmoved: dict[BatchName, Path] = {}
+        """Batches that wait no more, and where their files are to go once the disk lets them."""
+
         self._open_disk()
 
     def __enter__(self) -> Self:
@@ -173,7 +176,7 @@ class Spool:
     @property
     def waiting_count(self) -> int:
         """Give the number of batches that wait, or were refused, on disk and in memory."""
-        return self._shelf.count + len(self._memory)
+        return self._shelf.count - len(self._unmoved) + len(self._memory)
 
     @property
     def kept_count(self) -> int:
@@ -205,7 +208,8 @@ class Spool:
     def waiting(self) -> list[SpooledBatch]:
         """Give the batches that are to be sent, oldest first, ``MOST_AT_A_TIME`` of them at most."""
         with self._guard:
-            names = [name for name in self._shelf.names() if not name.refused] if self._on_disk else []
+            there = self._shelf.names() if self._on_disk else []
+            names = [name for name in there if not name.refused and name not in self._unmoved]
             found = [*self._shelf.batches(names[:MOST_AT_A_TIME]), *self._memory]
         return found[:MOST_AT_A_TIME]
 
@@ -215,9 +219,7 @@ class Spool:
             if batch.content is not None:
                 self._forget_in_memory(batch)
                 return
-            try:
-                batch.path.replace(self._kept.folder / batch.path.name)
-            except FileNotFoundError:
+            if not self._move(batch, self._kept.folder / batch.path.name):
                 return
             self._shelf.removed(batch.size_bytes)
             self._kept.added(batch.size_bytes)
@@ -234,7 +236,30 @@ class Spool:
             name = BatchName(
                 batch.name.boot_number, batch.name.sequence, batch.name.part, batch.name.depth, refused=True
             )
-            batch.path.replace(self.folder / str(name))
+            self._move(batch, self.folder / str(name))
+
+    def _move(self, batch: SpooledBatch, target: Path) -> bool:
+        """Move a batch's file; False when it is gone, or the disk refuses: then it waits no more all the same."""
+        try:
+            batch.path.replace(target)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            if error.errno not in DISK_REFUSES:
+                raise
+            if not self._unmoved:
+                self._say_refused(error)
+            self._unmoved[batch.name] = target
+            return False
+        return True
+
+    def _move_the_rest(self) -> None:
+        """Move what a disk that takes something again refused to move before."""
+        unmoved, self._unmoved = self._unmoved, {}
+        for batch in self._shelf.batches(unmoved):
+            if self._move(batch, unmoved[batch.name]) and unmoved[batch.name].parent == self._kept.folder:
+                self._shelf.removed(batch.size_bytes)
+                self._kept.added(batch.size_bytes)
 
     def split(self, batch: SpooledBatch) -> bool:
         """Replace a batch by two halves of its rows; False when it is one row.
@@ -296,7 +321,8 @@ class Spool:
     def _open_disk(self) -> None:
         self._try_disk_at = time.monotonic() + LOOK_AGAIN_SECONDS
         try:
-            self._kept.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for folder in (self.folder, self._kept.folder):  # a mode is given to the last folder of a path alone
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if self._lock is None:
                 self._lock = lock_folder(self.folder / LOCK_FILE)
             remove_unfinished(self.folder)
@@ -341,6 +367,8 @@ class Spool:
             replace_file(path, content)
         self._next_sequence += 1
         self._shelf.added(len(content))
+        if self._unmoved:
+            self._move_the_rest()
         self._bound_waiting(path)
         return path
 
@@ -412,6 +440,7 @@ class Spool:
 
     def _unlink(self, shelf: _Shelf, batch: SpooledBatch) -> None:
         name = batch.name
+        self._unmoved.pop(name, None)
         is_newest = name.boot_number == self._state.boot_number and name.sequence == self._next_sequence - 1
         if is_newest and name.sequence > self._state.acknowledged:
             self._state.acknowledged = name.sequence

@@ -6,6 +6,7 @@ that have ended: one whose control group is gone holds nothing any more.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from collector import job_source as kind
+from collector.aside import Aside
 from collector.device_ids import parse_device_id
 from collector.jobs._kube_api import KubeApi
 from collector.jobs._kube_pods import Reading
@@ -31,7 +33,7 @@ TIMEOUT_SECONDS = Setting(
     "kubelet_timeout_seconds",
     2.0,
     "seconds",
-    "A kubelet answers in milliseconds; rows wait for it.",
+    "A kubelet answers in milliseconds; rows wait no longer than agent.call_patience_seconds for it.",
     0.1,
     30.0,
 )
@@ -81,10 +83,13 @@ class Pods:
 
     def living(self) -> frozenset[str] | None:
         """Give the UIDs of pods that have a control group; None where the tree cannot be seen."""
-        tops = [top for pattern in ("kubepods*", "*/kubepods*") for top in self.cgroups.glob(pattern) if top.is_dir()]
+        first = _folders(self.cgroups)
+        both = [*first, *(below for folder in first for below in _folders(folder))]
+        tops = [folder for folder in both if folder.name.startswith("kubepods")]
         if not tops:
             return None
-        groups = (group.name for top in tops for pattern in ("*", "*/*") for group in top.glob(pattern))
+        classes = [folder for top in tops for folder in _folders(top)]
+        groups = (folder.name for folder in [*classes, *(below for one in classes for below in _folders(one))])
         names = (name.removesuffix(".slice").rpartition("pod")[2].replace("_", "-") for name in groups if "pod" in name)
         return frozenset(names)
 
@@ -206,6 +211,15 @@ class KubernetesJobs:
             return {}
 
 
+def _folders(path: Path) -> list[Path]:
+    """Give the folders in a folder; none where it went away meanwhile, as control groups do all the time."""
+    try:
+        with os.scandir(path) as entries:
+            return [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
+
+
 def _key_of(one: PodDevice) -> Key:
     return (one.namespace, one.pod, f"{one.claim}/{one.device_id}" if one.claim else one.device_id)
 
@@ -219,17 +233,17 @@ def _changed_at(path: Path) -> float:
 
 def _open(settings: Settings) -> KubernetesJobs:
     from collector.agent import node_name
-    from collector.settings import CLUSTER
+    from collector.settings import CALL_PATIENCE_SECONDS, CLUSTER
 
-    timeout_seconds = settings[TIMEOUT_SECONDS]
-    slices = (lambda: read_slices(node_name(settings), timeout_seconds)) if settings[USE_SLICES] else None
+    timeout_seconds, patience_seconds = settings[TIMEOUT_SECONDS], settings[CALL_PATIENCE_SECONDS]
+    slices = Aside("resource slices", lambda: read_slices(node_name(settings), timeout_seconds), patience_seconds)
     return KubernetesJobs(
         cluster=settings[CLUSTER],
-        ask=PodResources(settings[SOCKET], timeout_seconds).read,
+        ask=Aside("the kubelet", PodResources(settings[SOCKET], timeout_seconds).read, patience_seconds),
         pods=Pods(Path(settings[POD_LOGS]), Path(settings[CGROUP_ROOT])),
         resources=tuple(settings[RESOURCES]),
         drivers=tuple(settings[DRA_DRIVERS]),
-        slices=slices,
+        slices=slices if settings[USE_SLICES] else None,
         poll_seconds=settings[POLL_SECONDS],
     )
 

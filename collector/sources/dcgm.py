@@ -7,6 +7,7 @@ the agent finds out itself.
 
 from __future__ import annotations
 
+import http.client
 import math
 import time
 import urllib.error
@@ -82,12 +83,15 @@ class DcgmReader:
         self._next_at = -math.inf
         self._answered_at = -math.inf
         self._values: dict[Key, dict[str, float]] = {}
+        # It is on this node: a proxy of the environment is for the server.
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def read(self) -> list[Reading]:
         """Give what stands now, of devices that the driver knows; nothing once the exporter is silent for long.
 
         Raises:
             OSError: the exporter does not answer, and what it said last is too old.
+            HTTPException: the same of one that does not speak HTTP.
 
         """
         now = self._clock()
@@ -96,7 +100,7 @@ class DcgmReader:
             try:
                 self._values = self._scrape()
                 self._answered_at = now
-            except OSError:
+            except (OSError, http.client.HTTPException):
                 if now - self._answered_at > STALE_SCRAPES * self._scrape_seconds:
                     self._values = {}
                     raise
@@ -112,7 +116,7 @@ class DcgmReader:
         """Nothing was opened."""
 
     def _scrape(self) -> dict[Key, dict[str, float]]:
-        with urllib.request.urlopen(self._url, timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310 - http(s), see _open
+        with self._opener.open(self._url, timeout=TIMEOUT_SECONDS) as answer:
             text = answer.read(ANSWER_BYTES_MAX).decode(errors="replace")
         found: dict[Key, dict[str, float]] = {}
         for field, labels, value in self._samples(text):

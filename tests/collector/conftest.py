@@ -34,6 +34,7 @@ class Receiver:
     url: str = ""
     token: str = "secret"
     statuses: list[int] = field(default_factory=list)
+    held_status: int = 404
     answered: list[int] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     batches: list[wire.Batch] = field(default_factory=list)
@@ -95,9 +96,10 @@ def receiver() -> Iterator[Receiver]:
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            status, document = (
-                received.take(dict(self.headers), body) if self.path == "/v1/batches" else (404, {"message": self.path})
-            )
+            if self.path == "/v1/batches":
+                status, document = received.take(dict(self.headers), body)
+            else:
+                status, document = received.held_status if self.path == "/v1/held" else 404, {"message": self.path}
             answer = json.dumps(document).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(answer)))

@@ -22,7 +22,7 @@ from collector.source import ProcessReading, Reading
 from tests.collector.conftest import rows_of
 from tests.collector.proctree import ProcTree
 from warehouse.contract import wire
-from warehouse.contract.model import Allocation
+from warehouse.contract.model import Allocation, Record
 
 POD_A = "aaaaaaaa-5266-4386-864e-45ed71136371"
 POD_B = "bbbbbbbb-5266-4386-864e-45ed71136371"
@@ -332,3 +332,25 @@ def test_a_table_without_rows_is_empty(tree: ProcTree) -> None:
 
 def test_a_place_is_nowhere_until_something_is_known() -> None:
     assert not Place().is_known
+
+
+@dataclass
+class Broken(Jobs):
+    """A place that knows jobs and whose every answer is another mistake."""
+
+    def holdings(self) -> Sequence[Holding]:
+        raise FileNotFoundError(2, "a control group that went away")
+
+    def claim(self, witness: Witness) -> Claim | None:
+        raise AttributeError(witness.pid)
+
+    def records(self) -> list[Record]:
+        raise KeyError("records")
+
+
+def test_whatever_a_job_source_does_the_rows_are_made(tree: ProcTree) -> None:
+    tree.add(7, cgroup=pod_group(POD_A))
+    said: list[str] = []
+    (made,) = told(attribution(Broken(), tree, said), row("GPU-aaa", {7}, driver_util_ratio=0.5))
+    assert (made["driver_util_ratio"], made["attempt_key"]) == (0.5, None)
+    assert [text.partition(":")[0] for text in said] == ["who holds what cannot be told", "jobs cannot be told"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -130,3 +131,24 @@ def test_mig_instances_are_no_cards_of_the_node(tmp_path: Path) -> None:
     told = Inventory(tmp_path / "inventory.json", "c", "n").update(driver, 1.0)
     assert [name for name, *_ in devices(told)] == ["GPU-a", "MIG-b"]
     assert next(it.gpu_count for it in told if isinstance(it, Node)) == 1
+
+
+def test_u27_a_disk_that_takes_nothing_costs_the_memory_and_not_the_agent(tmp_path: Path) -> None:
+    path = tmp_path / "gone" / "inventory.json"  # there is no such folder: whoever writes there fails
+    known = Inventory(path, "c", "n")
+    assert len(devices(known.update(driver_of(("GPU-a", 0, "1A")), 1.0))) == 1
+    assert devices(known.update(driver_of(("GPU-a", 0, "1A")), 2.0)) == []
+    path.parent.mkdir()
+    known.alive(3.0)
+    assert path.stat().st_mtime == 3.0
+    assert Inventory(path, "c", "n").update(driver_of(("GPU-a", 0, "1A")), 4.0) == []
+
+
+def test_what_a_newer_release_remembered_is_read_by_an_older_one(tmp_path: Path) -> None:
+    path = tmp_path / "inventory.json"
+    Inventory(path, "c", "n").update(driver_of(("GPU-a", 0, "1A")), 1.0)
+    stored = json.loads(path.read_text())
+    for record in (stored["node"], *stored["devices"]):
+        record["a_column_to_come"] = 1
+    path.write_text(json.dumps(stored))
+    assert Inventory(path, "c", "n").update(driver_of(("GPU-a", 0, "1A")), 2.0) == []

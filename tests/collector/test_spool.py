@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import random
 import signal
@@ -183,3 +184,40 @@ def test_a_writer_killed_at_any_point_leaves_whole_batches_and_no_number_twice(
             for batch in spool.waiting():
                 spool.acknowledge(batch)
         assert not list(tmp_path.glob(".unfinished-*"))
+
+
+def test_u27_a_disk_that_turns_read_only_sends_nothing_twice_and_keeps_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mount with open files cannot be made read-only from outside; a file system with an error does it by itself."""
+    with opened(tmp_path) as spool:
+        for _ in range(2):
+            spool.put(tables())
+        replace = Path.replace
+
+        def refuse(_path: Path, _target: Path) -> Path:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+        monkeypatch.setattr(Path, "replace", refuse)
+        spool.put(tables("in memory"))
+        first, second, third = spool.waiting()
+        spool.acknowledge(first)
+        assert spool.waiting() == [second, third]
+        spool.set_aside(second)
+        assert spool.waiting() == [third]
+        spool.acknowledge(third)
+        assert (spool.waiting(), spool.waiting_count, spool.dropped_total) == ([], 0, 0)
+        monkeypatch.setattr(Path, "replace", replace)
+        spool.put(tables("on disk again"))
+        assert sequences(spool) == [3]
+        assert (spool.kept_count, [path.name for path in tmp_path.glob("*.refused")]) == (
+            1,
+            [f"{second.path.name}.refused"],
+        )
+
+
+def test_nobody_else_may_look_into_a_spool(tmp_path: Path) -> None:
+    with opened(tmp_path / "deep" / "spool") as spool:
+        written = spool.put(tables())
+    modes = [path.stat().st_mode & 0o777 for path in (spool.folder, spool.folder / KEPT_FOLDER, written)]
+    assert modes == [0o700, 0o700, 0o600]

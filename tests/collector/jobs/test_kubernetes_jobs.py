@@ -2,13 +2,17 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
+from collector.aside import Aside
 from collector.cgroups import Place
 from collector.device_ids import NodeDevice
 from collector.job_source import Claim, Witness
@@ -18,7 +22,7 @@ from collector.jobs._resource_slices import read_slices, slices_of
 from collector.jobs.kubernetes import JOB_SOURCE, KEPT_SECONDS, SOCKET, KubernetesJobs, Pods
 from collector.owners import Owner, Owners
 from tests.collector.jobs.kubelet import Kubelet, field_bytes, pod, varint
-from warehouse.contract.errors import BadInputError, TrueloadError
+from warehouse.contract.errors import BadInputError, TrueloadError, UnreachableError
 from warehouse.contract.settings import Settings
 
 UID = "2b801b7a-5266-4386-864e-45ed71136371"
@@ -279,6 +283,53 @@ def test_a_socket_that_never_answers_costs_its_deadline_and_then_answers_again(k
     client = PodResources(str(kubelet.socket), timeout_seconds=10.0)
     assert client.read() == []
     client.close()
+
+
+def test_a_socket_that_never_answers_keeps_no_row_waiting_and_a_late_answer_counts(kubelet: Kubelet) -> None:
+    kubelet.pods = [pod("a", ["GPU-aaa"])]
+    kubelet.silent.set()
+    ask = Aside("the kubelet", PodResources(str(kubelet.socket), timeout_seconds=20.0).read, 0.05)
+    threads = threading.active_count()
+    for _ in range(3):
+        begin = time.monotonic()
+        with pytest.raises(TrueloadError, match=r"the kubelet does not answer within 0\.05 s"):
+            ask()
+        assert time.monotonic() - begin < 5.0
+    assert kubelet.calls <= 1
+    assert threading.active_count() <= threads + 5  # one that asks, and gRPC's own
+    kubelet.over.set()
+    deadline = time.monotonic() + 20.0
+    while True:
+        with suppress(UnreachableError):
+            found = ask()
+            break
+        assert time.monotonic() < deadline
+    assert [one.pod for one in found] == ["a"]
+
+
+def test_control_groups_that_go_while_they_are_looked_at_cost_nothing(tmp_path: Path) -> None:
+    pods = Pods(tmp_path / "logs", tmp_path / "cgroup")
+    kept = cgroup_of(tmp_path, UID)
+    over, errors = threading.Event(), []
+
+    def come_and_go() -> None:
+        while not over.is_set():
+            folder = kept.parent.parent / "kubepods-besteffort.slice"
+            for number in range(20):
+                (folder / f"a-pod{number}.slice").mkdir(parents=True)
+            shutil.rmtree(folder)
+
+    coming = threading.Thread(target=come_and_go)
+    coming.start()
+    try:
+        for _ in range(200):
+            living = pods.living()
+            if living is None or UID not in living:
+                errors.append(living)
+    finally:
+        over.set()
+        coming.join()
+    assert errors == []
 
 
 def test_no_socket_is_an_error_that_keeps_what_was_known(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -18,12 +19,16 @@ class Exporter:
 
     def __init__(self) -> None:
         self.text = ""
+        self.status_line = b""
         self.asked = 0
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 outer.asked += 1
+                if outer.status_line:
+                    self.wfile.write(outer.status_line)
+                    return
                 self.send_response(200 if outer.text else 500)
                 self.end_headers()
                 self.wfile.write(outer.text.encode())
@@ -113,3 +118,28 @@ def test_a_value_stands_until_the_next_scrape_and_not_for_ever(
     with pytest.raises(OSError, match="500"):
         reader.read()
     assert reader.read() == []
+
+
+def test_who_speaks_no_http_any_more_leaves_no_value_standing(
+    exporter: Exporter, reader: DcgmReader, clock: Clock
+) -> None:
+    exporter.text = sample("DCGM_FI_DEV_GPU_TEMP", "40")
+    assert len(reader.read()) == 1
+    exporter.status_line = b"SSH-2.0-OpenSSH_9.2\r\n\r\n"
+    clock.now = 30.0
+    with pytest.raises(HTTPException):
+        reader.read()
+    assert reader.read() == []
+
+
+def test_the_proxy_of_the_environment_is_not_for_an_exporter_on_this_node(
+    exporter: Exporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    driver = Driver()
+    driver.devices = (CARD,)
+    exporter.text = sample("DCGM_FI_DEV_GPU_TEMP", "40")
+    url = f"http://127.0.0.1:{exporter.server.server_address[1]}/metrics"
+    assert [dict(reading.values) for reading in DcgmReader(driver, url, 10.0).read()] == [{"temperature_celsius": 40.0}]
