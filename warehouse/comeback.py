@@ -59,6 +59,7 @@ def restore(store: Store, data: Path) -> int:
         _take_note_of_hours(transaction, data, days, set(days) - set(named))
     if aliases.TABLE not in content["snapshots"]:
         store.take_note_of_node_keys()
+    store.look_for_files()
     LOG.warning("%s: %d sealed days and the last snapshots were taken from the lake", data, len(days))
     return len(days)
 

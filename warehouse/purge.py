@@ -119,8 +119,9 @@ def sweep(store: Store, *, files_at_once: bool = False) -> Counter[str]:
     lake.publish(store, store.data)
     if files_at_once:
         lake.tidy(store, store.data, 0.0)
-    with store.transaction() as transaction:
-        transaction.execute("UPDATE tombstone SET swept_at = now()::TIMESTAMP WHERE swept_at IS NULL")
+    if not store.missing:  # a file that comes back has to be swept then
+        with store.transaction() as transaction:
+            transaction.execute("UPDATE tombstone SET swept_at = now()::TIMESTAMP WHERE swept_at IS NULL")
     with store.cursor() as cursor:
         cursor.execute("CHECKPOINT")
     return deleted
@@ -195,6 +196,8 @@ def _is_theirs(columns: Sequence[str], rows: str) -> str:
 def _rewrite(store: Store, day: lake.SealedDay) -> int:
     """Write a day anew without the rows that name a forbidden attempt; gives their number."""
     file = day.folder(store.data) / layout.PART
+    if file in store.missing:
+        return 0
     source = layout.read(file)
     columns = store.read(f"SELECT * FROM {source} LIMIT 0").column_names
     if "attempt_key" not in columns:
@@ -216,7 +219,10 @@ def _count_sealed(store: Store, whom: Whom) -> Counter[str]:
     values: list[object] = [whom.name for _ in tombstones.KINDS[whom.kind]]
     counted: Counter[str] = Counter()
     for day in lake.sealed_days(store):
-        source = layout.read(day.folder(store.data) / layout.PART)
+        file = day.folder(store.data) / layout.PART
+        if file in store.missing:
+            continue
+        source = layout.read(file)
         names = store.read(f"SELECT * FROM {source} LIMIT 0").column_names
         if "attempt_key" not in names:
             continue

@@ -78,8 +78,9 @@ def pending(store: Store, rule: Rule, until: datetime) -> list[datetime]:
     hours = set(found["hour_at"].to_pylist())
     known = set(store.read("SELECT DISTINCT hour_at::DATE AS day FROM rolled_hour")["day"].to_pylist())
     for day in lake.sealed_days(store):
-        if day.table == SAMPLES and day.date not in known:
-            file = layout.read(day.folder(store.data) / layout.PART)
+        part = day.folder(store.data) / layout.PART
+        if day.table == SAMPLES and day.date not in known and part not in store.missing:
+            file = layout.read(part)
             rows = store.read(f"SELECT DISTINCT date_trunc('hour', sampled_at)::TIMESTAMP AS hour_at FROM {file}")
             hours |= {hour for hour in rows["hour_at"].to_pylist() if hour <= until}
     return sorted(hours)

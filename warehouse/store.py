@@ -64,6 +64,8 @@ class Store:
         self._opened = uuid.uuid4().hex
         self._keyed: Mapping[str, list[str]] = {}
         self._writes = 0
+        self.missing: frozenset[Path] = frozenset()
+        """Files of sealed days that were not there, or not whole, when the store was opened: reading does without."""
         self.damage: str | None = None
         """What DuckDB said of a damaged block of the file, since it was opened."""
 
@@ -137,6 +139,7 @@ class Store:
         """Make a view of a sample table over the hot file and its sealed days; gives the view's name."""
         rows = cursor.execute("SELECT date, generation FROM sealed_day WHERE table_name = ?", [table]).fetchall()
         files = [layout.part(self._data, table, day, generation) for day, generation in rows]
+        files = [file for file in files if file not in self.missing]
         if not files:
             return table
         view = f"{table}_hot_and_sealed"
@@ -146,6 +149,27 @@ class Store:
             f"SELECT * FROM {layout.read(*files)}"
         )
         return view
+
+    def look_for_files(self) -> None:
+        """Hold what the store knows of sealed days against the files of the lake, and say loudly what is missing."""
+        known = "SELECT table_name, date, generation, row_count, file_bytes FROM sealed_day ORDER BY 1, 2"
+        missing: dict[Path, int] = {}
+        for table, day, generation, rows, size in (tuple(row.values()) for row in self.read(known).to_pylist()):
+            file = layout.part(self._data, table, day, generation)
+            try:
+                found = file.stat().st_size
+            except OSError:
+                found = -1
+            if found != size:
+                missing[file] = rows
+                LOG.critical(
+                    "%s: %s; %d rows of %s are not seen until it is back (from a backup) and the server started again",
+                    file,
+                    "is not there" if found < 0 else f"has {found} bytes and not {size}",
+                    rows,
+                    day,
+                )
+        self.missing = frozenset(missing)
 
     def show_whole_tables(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Have the name of each table mean, on this cursor, all its rows, with the attempts' own keys."""
@@ -371,6 +395,7 @@ def open_store(
             return open_store(data, create=create, memory_limit_bytes=memory_limit_bytes, recover=True)
         raise cause if isinstance(cause, StoreError) else _migration_error(path, cause) from cause
     store = Store(connection, data, counter)
+    store.look_for_files()
     if is_older:
         store.take_note_of_node_keys()
     return store

@@ -10,10 +10,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from warehouse import lake, layout
+from warehouse import backup, lake, layout, purge
 from warehouse.contract import wire
 from warehouse.contract.errors import StoreError
+from warehouse.contract.settings import Settings
 from warehouse.contract.units import SECONDS_PER_DAY
+from warehouse.keeper import keep
 from warehouse.store import Store, Transaction, open_store
 
 FIRST, SECOND = date(1970, 1, 1), date(1970, 1, 2)
@@ -156,3 +158,37 @@ def test_a_metric_added_after_a_day_was_sealed_is_absent_in_it(tmp_path: Path) -
     with store.snapshot() as tables:
         assert tables.device_sample.later_metric.count().execute() == 0
     store.close()
+
+
+@pytest.mark.parametrize("left_bytes", [None, 100], ids=["gone", "cut short"])
+def test_a_day_whose_file_is_missing_is_said_at_the_start_and_costs_only_itself(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, left_bytes: int | None
+) -> None:
+    store = open_store(tmp_path, create=True)
+    add(store, [20.0, 10.0, SECONDS_PER_DAY])
+    lake.seal(store, tmp_path, "device_sample", FIRST)
+    lake.seal(store, tmp_path, "device_sample", SECOND)
+    store.close()
+    file = layout.part(tmp_path, "device_sample", FIRST, 1)
+    whole = file.read_bytes()
+    file.unlink()
+    if left_bytes:
+        file.write_bytes(whole[:left_bytes])
+
+    opened = open_store(tmp_path)
+    assert "2 rows of 1970-01-01 are not seen" in caplog.text
+    assert seen(opened) == [SECONDS_PER_DAY]
+    assert not backup.verify(opened)["ok"]
+    add(opened, [15.0])
+    keep(opened, tmp_path, Settings({"lake.keep_days": 0}), now=10 * SECONDS_PER_DAY)
+    assert seen(opened) == [15.0, SECONDS_PER_DAY]  # what came late waits in the hot file for the rest of its day
+    purge.purge(opened, purge.Whom("user", "alice"))
+    opened.close()
+
+    file.write_bytes(whole)
+    again = open_store(tmp_path)
+    assert again.read("SELECT count(*) AS n FROM tombstone WHERE swept_at IS NULL").to_pylist() == [{"n": 1}]
+    assert seen(again) == [10.0, 15.0, 20.0, SECONDS_PER_DAY]
+    keep(again, tmp_path, Settings({"lake.keep_days": 0}), now=10 * SECONDS_PER_DAY)
+    assert (hot(again), seen(again)) == (0, [10.0, 15.0, 20.0, SECONDS_PER_DAY])
+    again.close()
