@@ -17,6 +17,9 @@ ATTEMPTS: Final = 6
 UNKNOWN: Final = layout.SECOND_LOST | layout.SECOND_DROPPED
 """Where CUPTI dropped records, busy times are only what remained: as unknown as where it gave none."""
 
+OTHER_NAME: Final = b"(other kernels)"
+"""What kernels beyond the table are called together."""
+
 AHEAD_SECONDS: Final = 2
 """How far ahead of our own clock a time may be; what is closed lies behind it."""
 
@@ -130,14 +133,18 @@ class TracedProcess:
         return {name: layout.parse_device(self._piece(layout.device_span(place))) for place, name in self.uuids.items()}
 
     def kernels(self) -> list[layout.Kernel]:
-        """Read the table of kernels since the start.
+        """Read the table of kernels since the start; those that found no place in it are one, without configuration.
 
         Raises:
             Refused: it is being written without end.
 
         """
-        used = 0 if self.header is None else self.header.kernels_used
-        return layout.parse_kernels(self._piece(layout.KERNELS_SPAN), used) if used else []
+        header = self.header
+        if header is None or not header.kernels_used:
+            return []
+        found = layout.parse_kernels(self._piece(layout.KERNELS_SPAN), header.kernels_used)
+        others = (header.other_count_total, header.other_nanoseconds_total, header.other_nanoseconds_max)
+        return [*found, layout.Kernel(0, OTHER_NAME, (0, 0, 0), (0, 0, 0), 0, 0, *others)] if others[0] else found
 
     def _piece(self, span: layout.Span) -> bytes:
         return _copy(self.memory, span)

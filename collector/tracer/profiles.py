@@ -1,5 +1,8 @@
 """What a process's tables have grown by within the hour: its kernels, and the lengths of kernels and gaps.
 
+Kernels that look alike are one row: names are cut, and many that found no room for theirs share one. Those beyond the
+table are a row of their own, so that the sum over kernels is whole.
+
 The tables count since the process started. An hour's rows are the difference to how they stood when the hour began,
 told again whenever they have grown; the store keeps the last word. The longest run is the longest since the start.
 """
@@ -22,6 +25,7 @@ COUNT_MAX: Final = 2**53
 UNNAMED: Final = "(no name)"
 
 _Counted = tuple[int, int]
+_Look = tuple[str, str | None, str | None, int | None, int | None]
 
 
 @dataclass(slots=True)
@@ -31,9 +35,9 @@ class Profile:
     name: str
     began_before: bool
     _hour_at: float | None = None
-    _kernels: dict[tuple[object, ...], _Counted] = field(default_factory=dict)
+    _kernels: dict[_Look, _Counted] = field(default_factory=dict)
     _lengths: dict[tuple[str, str], tuple[int, ...]] = field(default_factory=dict)
-    _now_kernels: dict[tuple[object, ...], _Counted] = field(default_factory=dict)
+    _now_kernels: dict[_Look, _Counted] = field(default_factory=dict)
     _now_lengths: dict[tuple[str, str], tuple[int, ...]] = field(default_factory=dict)
     _said: dict[tuple[object, ...], int] = field(default_factory=dict)
 
@@ -52,32 +56,36 @@ class Profile:
         self._remember(kernels, totals)
 
     def _remember(self, kernels: list[Kernel], totals: Mapping[str, DeviceTotals]) -> None:
-        self._now_kernels = {_key(kernel): (kernel.count_total, kernel.nanoseconds_total) for kernel in kernels}
+        self._now_kernels = {
+            key: (sum(one.count_total for one in alike), sum(one.nanoseconds_total for one in alike))
+            for key, alike in _alike(kernels).items()
+        }
         self._now_lengths = {
             (device, kind): counts for device, total in totals.items() for kind, counts in _lengths(total)
         }
 
     def _kernel_rows(self, hour_at: float, attempt_key: str, kernels: list[Kernel]) -> Iterator[KernelProfile]:
-        for kernel in kernels:
-            key = _key(kernel)
+        for key, alike in _alike(kernels).items():
             count, nanoseconds = self._kernels.get(key, (0, 0))
-            launches, total = kernel.count_total - count, kernel.nanoseconds_total - nanoseconds
+            launches = sum(one.count_total for one in alike) - count
+            total = sum(one.nanoseconds_total for one in alike) - nanoseconds
             if not 0 < launches < COUNT_MAX or total < 0 or self._said.get(key) == launches:
                 continue
             self._said[key] = launches
+            name, grid, block, registers, shared_memory = key
             yield KernelProfile(
                 attempt_key=attempt_key,
                 profile=self.name,
                 source=SOURCE,
                 hour_at=hour_at,
-                kernel_name=_name(kernel.name),
+                kernel_name=name,
                 launch_count=launches,
                 total_seconds=total / 1e9,
-                longest_seconds=kernel.nanoseconds_max / 1e9,
-                grid="x".join(map(str, kernel.grid)),
-                block="x".join(map(str, kernel.block)),
-                registers_per_thread=kernel.registers_per_thread,
-                shared_memory_bytes=kernel.shared_memory_bytes,
+                longest_seconds=max(one.nanoseconds_max for one in alike) / 1e9,
+                grid=grid,
+                block=block,
+                registers_per_thread=registers,
+                shared_memory_bytes=shared_memory,
             )
 
     def _length_rows(
@@ -101,8 +109,16 @@ def _lengths(total: DeviceTotals) -> tuple[tuple[str, tuple[int, ...]], ...]:
     return ("kernel", total.kernel_lengths_total), ("gap", total.gap_lengths_total)
 
 
-def _key(kernel: Kernel) -> tuple[object, ...]:
-    return kernel.name_hash, kernel.grid, kernel.block, kernel.registers_per_thread, kernel.shared_memory_bytes
+def _alike(kernels: list[Kernel]) -> dict[_Look, list[Kernel]]:
+    """Give kernels by what tells them apart in a row: the name that is shown and the launch configuration."""
+    found: dict[_Look, list[Kernel]] = {}
+    for kernel in kernels:
+        look: _Look = (_name(kernel.name), None, None, None, None)
+        if any(kernel.grid):  # all but those beyond the table
+            grid, block = ("x".join(map(str, axes)) for axes in (kernel.grid, kernel.block))
+            look = (look[0], grid, block, kernel.registers_per_thread, kernel.shared_memory_bytes)
+        found.setdefault(look, []).append(kernel)
+    return found
 
 
 def _name(name: bytes | None) -> str:

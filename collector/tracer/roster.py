@@ -22,7 +22,12 @@ TRIES_MAX: Final = 10
 """Looks in a row, one a second, at a process that is on a device and publishes nothing, until the next scan."""
 
 REFUSALS_MAX: Final = 10
-"""Refusals in a row after which a process is given up: it does not mend."""
+"""Refusals in a row after which a process is given up: it does not mend. One proves nothing: memory that is just being
+made is not sealed yet."""
+
+SEARCH_SECONDS: Final = 0.1
+"""After this long the search of a round stops, and the next one goes on: whoever starts thousands of processes with
+thousands of open files delays that others are found, and no reading."""
 
 
 @dataclass(slots=True)
@@ -64,6 +69,8 @@ class Roster:
         self._limits = limits
         self._table = ProcessTable(root)
         self._given_up: set[ProcessId] = set()
+        self._refusals: Counter[ProcessId] = Counter()
+        self._waiting: dict[int, None] = {}
         self._scan_at = 0.0
         self._tried: dict[int, int] = {}
         self._scans: dict[int, int] = {}
@@ -71,22 +78,32 @@ class Roster:
 
     def update(self, named: Iterable[int]) -> None:
         """Look at the processes that the driver names and, now and then, at all others."""
-        wanted = set(named)
+        by_driver = wanted = set(named)
         if time.monotonic() >= self._scan_at:
             self._scan_at = time.monotonic() + self._limits.scan_seconds
-            wanted |= self._whose_turn_it_is()
+            wanted = wanted | self._whose_turn_it_is()
             self._tried.clear()
         else:
             wanted = self._worth_a_try(wanted)
         strangers = wanted - {who.pid for who in self.members}  # a member whose number came again is seen to be gone
         if strangers:
             strangers.discard(self._own_number() or 0)  # what is mapped here stands among our own open files
-        for pid in sorted(strangers):
-            who = self._table.identity(pid)
-            if who is not None and who not in self._given_up:
-                self._try(who)
+        self._search(strangers, by_driver)
         if len(self._given_up) > 4 * self._limits.processes:
             self._given_up.clear()
+
+    def _search(self, strangers: set[int], named: set[int]) -> None:
+        """Look at as many as there is time for, at one in any case: whom the driver names first, then who waits."""
+        self._waiting = dict.fromkeys(sorted(strangers & named)) | self._waiting | dict.fromkeys(sorted(strangers))
+        until = time.monotonic() + SEARCH_SECONDS
+        while self._waiting:
+            pid = next(iter(self._waiting))
+            del self._waiting[pid]
+            who = self._table.identity(pid)
+            if who is not None and who not in self._given_up and who not in self.members:
+                self._try(who)
+            if time.monotonic() >= until:
+                return
 
     def _whose_turn_it_is(self) -> set[int]:
         """Give who is looked at in this scan: who is new, and who was new one, two, four, eight and so on scans ago.
@@ -130,6 +147,15 @@ class Roster:
             self._given_up.add(member.who)
             self.drop(member)
 
+    def _refuse_stranger(self, who: ProcessId, why: str) -> None:
+        self.refused[why] += 1
+        self._refusals[who] += 1
+        if self._refusals[who] >= REFUSALS_MAX:
+            self._given_up.add(who)
+            del self._refusals[who]
+        if len(self._refusals) > 4 * self._limits.processes:
+            self._refusals.clear()
+
     def _own_number(self) -> int | None:
         """Give the number that this process has below the root; None where it is not to be found there."""
         try:
@@ -148,8 +174,7 @@ class Roster:
         try:
             memory = find_memory(folder)
         except Refused as refused:
-            self.refused[str(refused)] += 1
-            self._given_up.add(who)
+            self._refuse_stranger(who, str(refused))
             return
         if memory is None:
             return

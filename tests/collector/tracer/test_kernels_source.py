@@ -21,6 +21,8 @@ from collector.aggregate import Moment, Row
 from collector.source import Reading, SourceContext
 from collector.sources import kernels
 from collector.sources.kernels import KernelsReader
+from collector.tracer import layout
+from collector.tracer import roster as roster_module
 from collector.tracer import settings as own
 from collector.tracer.roster import REFUSALS_MAX
 from tests.collector.tracer.testbed import SECOND, Application, Bench, Work
@@ -239,6 +241,73 @@ def test_owners_of_processes_that_ended_are_forgotten_and_those_alive_kept(
     node.round()
     assert list(node.reader._owners) == [alive]
     assert application.process.poll() is None
+
+
+def test_kernels_beyond_the_table_reach_the_job_as_one_row(node: Node) -> None:
+    application = node.start()
+    node.until(lambda: node.samples(application.process.pid))
+    begin = time.monotonic_ns() + application.header().clock_offset_nanoseconds
+    count = layout.KERNELS_MAX + 3
+    application.do(*(f"kernel 0 0 {begin} {begin + 10} {n + 1} k{n} 1 1 16 0 0" for n in range(count)))
+    application.end()
+    node.until(lambda: any(isinstance(one, KernelProfile) for one in node.records))
+    told = [one for one in node.records if isinstance(one, KernelProfile)]
+    assert sum(one.launch_count for one in told) == count
+    assert [one.launch_count for one in told if one.kernel_name == "(other kernels)"] == [3]
+
+
+LATE = """
+import fcntl, os, sys
+from collector.tracer import layout
+descriptor = os.memfd_create(layout.NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+os.ftruncate(descriptor, layout.TOTAL_BYTES)
+print("made", flush=True)
+sys.stdin.readline()
+fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+print("sealed", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_memory_that_is_looked_at_while_it_is_being_made_is_found_once_it_is_sealed(node: Node) -> None:
+    late = subprocess.Popen(
+        [sys.executable, "-c", LATE], cwd=build_native.ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with late:
+        assert late.stdin
+        assert late.stdout
+        assert late.stdout.readline() == b"made\n"
+        node.show(late.pid)
+        roster = node.reader._roster
+        roster.update({late.pid})
+        assert (roster.refused["is not sealed"], roster.members) == (1, {})
+        late.stdin.write(b"seal\n")
+        late.stdin.flush()
+        assert late.stdout.readline() == b"sealed\n"
+        roster.update({late.pid})
+        assert [who.pid for who in roster.members] == [late.pid]
+        late.communicate()
+
+
+def test_a_search_that_takes_long_goes_on_in_the_next_round_and_whom_the_driver_names_comes_first(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(roster_module, "SEARCH_SECONDS", 0.0)  # one look a round
+    roster, looked_at = node.reader._roster, list[int]()
+    monkeypatch.setattr(roster, "_try", lambda who: looked_at.append(who.pid))
+    sleepers = [subprocess.Popen(["sleep", "600"]) for _ in range(3)]
+    try:
+        for one in sleepers:
+            node.show(one.pid)
+        first, *others = sorted(one.pid for one in sleepers)
+        roster.update(set())
+        roster.update({others[-1]})
+        roster.update(set())
+        assert looked_at == [first, others[-1], others[0]]
+    finally:
+        for one in sleepers:
+            one.kill()
+            one.wait()
 
 
 HOSTILE = """
