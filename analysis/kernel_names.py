@@ -1,9 +1,10 @@
 """What a kernel is called, from its mangled name: short enough for a table, and safe with whatever stands there.
 
-A name comes out of a user's process. A full demangler may be sent into exponential work by one (each substitution may
-double what stands before), so this reads only as far as it goes in a straight line: the qualified name, and of the
-template arguments those that are literals, builtin types and names; an ellipsis stands for the rest. The grammar is
-that of the Itanium C++ ABI, section 5.1 (https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling).
+A name comes out of a user's process. A full demangler may be sent into exponential work by one: each substitution may
+double what stands before, so that 190 letters stand for eight million, written out. It also gives up on names that are
+cut, as the tracer's are at 1,024 bytes. So this reads only as far as it goes in a straight line: a qualified name, and
+of the template arguments those that are literals, builtin types and names; an ellipsis stands for the rest. The grammar
+is that of the Itanium C++ ABI, section 5.1 (https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling).
 """
 
 from __future__ import annotations

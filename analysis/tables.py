@@ -250,7 +250,8 @@ def _tracer(attempt: Mapping[str, Any]) -> Table:
         if one is not None:
             table.add_row(name, f"{percent(one['likely'])} ({percent(one['low'])} to {percent(one['high'])})")
     for kernel in known["kernels"][:_KERNELS_SHOWN]:
-        shape = f"{kernel['launch_count']:,} launches of {_microseconds(kernel['mean_seconds'])}, grid {kernel['grid']}"
+        shape = f"{kernel['launch_count']:,} launches of {_microseconds(kernel['mean_seconds'])}"
+        shape += f", grid {kernel['grid']}" if kernel["grid"] else ""
         table.add_row(plain(kernel["kernel"]), plain(shape))
     for gap in known["gap_lengths"]:
         longest = gap["longest_seconds"]

@@ -260,7 +260,10 @@ TRACER = {
     "gpu_bound_corrected_ratio": {"low": 0.31, "likely": 0.33, "high": 0.36},
     "gpu_bound_extrapolated_ratio": None,
     "gap_lengths": [{"shortest_seconds": 1.024e-6, "longest_seconds": 2.048e-6, "count": 12_345}],
-    "kernels": [{"kernel": HOSTILE, "grid": "80x1x1", "launch_count": 4, "mean_seconds": 1e-5}],
+    "kernels": [
+        {"kernel": HOSTILE, "grid": "80x1x1", "launch_count": 4, "mean_seconds": 1e-5},
+        {"kernel": "(other kernels)", "grid": None, "launch_count": 7, "mean_seconds": 2e-5},
+    ],
 }
 
 
@@ -274,6 +277,8 @@ def test_job_shows_what_the_tracer_told_and_leaves_out_what_it_does_not_know() -
     assert "GPU-bound without the tracer's own cost 33.0 % (31.0 % to 36.0 %)" in shown
     assert "gaps of 1.024 µs to 2.048 µs 12,345" in shown
     assert "4 launches of 10 µs, grid 80x1x1" in shown
+    assert "7 launches of 20 µs" in shown
+    assert "grid None" not in shown
     assert "steps per second" not in shown
     assert "pauses included" not in shown
 

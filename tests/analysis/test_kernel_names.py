@@ -50,6 +50,12 @@ def test_a_name_that_is_cut_or_nonsense_is_shown_all_the_same(name: str) -> None
     assert kernel_title(name)
 
 
+def test_a_name_that_doubles_with_each_letter_is_read_in_a_straight_line() -> None:
+    numbers = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    doubled = "".join(f"S_IS{number}_S{number}_E" for number in numbers)  # the last alone: 2^36 letters, written out
+    assert kernel_title(f"_Z1fI1aIiiE{doubled}EvT_") == "f<a<int, int>, …>"
+
+
 @given(st.one_of(st.text(max_size=1100), st.text("_ZNISt0123456789ELRKibjf", max_size=1100).map("_Z".__add__)))
 def test_whatever_stands_there_costs_little_and_stays_short(name: str) -> None:
     assert len(kernel_title(name)) <= LONGEST
