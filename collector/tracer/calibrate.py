@@ -16,11 +16,11 @@ import statistics
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from collector.tracer import layout
+from collector.tracer.launch_costs import LaunchCost
 from collector.tracer.library import INJECTION_VARIABLE, library_path
 from collector.tracer.published import published_memory, read_header
 from warehouse.contract.errors import TrueloadError
@@ -33,24 +33,6 @@ ROUNDS: Final = 5
 """Processes of each kind: 5 x 100 batches give a median that repeats to about 1 % on an idle machine."""
 
 _EMPTY_KERNEL: Final = b".version 6.4\n.target sm_70\n.address_size 64\n.visible .entry empty() { ret; }\n\0"
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchCost:
-    """The cost of one launch on the launching thread; medians over all batches.
-
-    ``spread_nanoseconds`` is the distance of the quartiles of the traced batches: an added cost below it is noise.
-    """
-
-    untraced_nanoseconds: float
-    traced_nanoseconds: float
-    added_nanoseconds: float
-    spread_nanoseconds: float
-    launches_count: int
-    gpu_model: str
-    device_uuid: str
-    cupti_version: int
-    cuda_driver_version: int
 
 
 def measure_launch_cost(device: int = 0, rounds: int = ROUNDS, batches: int = BATCHES) -> LaunchCost:

@@ -1,7 +1,7 @@
 """The file of calibrated launch costs: written by ``trueload agent calibrate``, read by the agent.
 
 One JSON document, ``{"version": 1, "launch_costs": [...]}``, with one entry for each GPU model, CUPTI and driver; each
-holds the fields of :class:`~collector.tracer.calibrate.LaunchCost` and when it was measured.
+holds the fields of :class:`LaunchCost` and when it was measured.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from collector.files import replace_file
-from collector.tracer.calibrate import LaunchCost
 from collector.tracer.correction import launch_cost
 from warehouse.contract.duty_cycle import Estimate
 from warehouse.contract.errors import BadInputError, TrueloadError
@@ -27,6 +26,24 @@ class Setup(NamedTuple):
     """What a cost belongs to. Versions are as the tracer's header tells them."""
 
     gpu_model: str
+    cupti_version: int
+    cuda_driver_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchCost:
+    """The cost of one launch on the launching thread; medians over all batches.
+
+    ``spread_nanoseconds`` is the distance of the quartiles of the traced batches: an added cost below it is noise.
+    """
+
+    untraced_nanoseconds: float
+    traced_nanoseconds: float
+    added_nanoseconds: float
+    spread_nanoseconds: float
+    launches_count: int
+    gpu_model: str
+    device_uuid: str
     cupti_version: int
     cuda_driver_version: int
 

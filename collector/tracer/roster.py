@@ -19,7 +19,8 @@ MPS_NAME: Final = "nvidia-cuda-mps"
 """What the kernel keeps, of 15 characters, of the name of the MPS server."""
 
 TRIES_MAX: Final = 10
-"""Looks in a row, one a second, at a process that is on a device and publishes nothing, until the next scan."""
+"""Rounds in which a process that is on a device and publishes nothing is looked at, until the next scan: in the first,
+the second, the fourth and the eighth of them."""
 
 REFUSALS_MAX: Final = 10
 """Refusals in a row after which a process is given up: it does not mend. One proves nothing: memory that is just being
@@ -87,7 +88,7 @@ class Roster:
             wanted = self._worth_a_try(wanted)
         strangers = wanted - {who.pid for who in self.members}  # a member whose number came again is seen to be gone
         if strangers:
-            strangers.discard(self._own_number() or 0)  # what is mapped here stands among our own open files
+            strangers.discard(self._own_number() or 0)  # what is read here stands among our own open files
         self._search(strangers, by_driver)
         if len(self._given_up) > 4 * self._limits.processes:
             self._given_up.clear()
@@ -124,10 +125,9 @@ class Roster:
         What is traced at all publishes within the first moments on a device; the next scan looks at everybody again.
         """
         self._tried = {pid: times for pid, times in self._tried.items() if pid in named}
-        worth = {pid for pid in named if self._tried.get(pid, 0) < TRIES_MAX}
-        for pid in worth:
-            self._tried[pid] = self._tried.get(pid, 0) + 1
-        return worth
+        for pid in named:
+            self._tried[pid] = min(self._tried.get(pid, 0) + 1, TRIES_MAX)
+        return {pid for pid, times in self._tried.items() if times & (times - 1) == 0}
 
     def gone(self) -> list[Member]:
         """Give the members whose process has ended; their memory still stands as it was left."""

@@ -21,8 +21,9 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from collector.tracer import layout  # noqa: E402 - the script runs from a checkout, installed or not
-from collector.tracer.calibrate import LaunchCost, measure_launch_cost  # noqa: E402
+from collector.tracer.calibrate import measure_launch_cost  # noqa: E402
 from collector.tracer.correction import Stretch, corrected_wall_seconds, launch_cost  # noqa: E402
+from collector.tracer.launch_costs import LaunchCost  # noqa: E402
 from collector.tracer.library import INJECTION_VARIABLE, NVTX_VARIABLE, library_path  # noqa: E402
 from collector.tracer.published import published_memory, read_header, read_piece  # noqa: E402
 from warehouse.contract.intervals import length, union  # noqa: E402

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from collector.tracer import layout
-from collector.tracer.calibrate import LaunchCost
+from collector.tracer.launch_costs import LaunchCost
 from tests.collector.tracer.testbed import SECOND, Application, Bench, Work
 from tests.gpu import tracer_on_gpu
 

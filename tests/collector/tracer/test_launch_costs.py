@@ -8,9 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from collector.tracer import launch_costs
-from collector.tracer.calibrate import LaunchCost
 from collector.tracer.commands import calibrate_command
-from collector.tracer.launch_costs import Measured, Setup
+from collector.tracer.launch_costs import LaunchCost, Measured, Setup
 from collector.tracer.settings import LAUNCH_COSTS_FILE
 from tests.collector.tracer.testbed import Bench
 from warehouse.contract.errors import BadInputError, TrueloadError

@@ -114,7 +114,7 @@ def read_trace(memory: memoryview) -> Trace:
         for place in range(layout.SECONDS_MAX):
             bucket, shares = layout.parse_bucket(_piece(content, layout.bucket_span(ordinal, place)))
             if bucket.second:
-                buckets[ordinal, bucket.second], slots[ordinal, bucket.second] = bucket, shares
+                buckets[ordinal, bucket.second], slots[ordinal, bucket.second] = bucket, tuple(shares)
     kernels = layout.parse_kernels(_piece(content, layout.KERNELS_SPAN), header.kernels_used)
     return Trace(header, layout.parse_seconds(_piece(content, layout.SECONDS_SPAN)), devices, buckets, slots, kernels)
 
