@@ -63,11 +63,14 @@ class Exporter:
             text = f"agent.exporter_listen: cannot listen on {listen!r} ({cause}); give HOST:PORT, or nothing"
             raise BadUseError(text) from cause
         self.port: Final[int] = self._server.server_address[1]
-        self._thread = threading.Thread(target=self._server.serve_forever, name="exporter", daemon=True)
+        # Without an interval it sleeps until somebody calls: nothing else is to be looked at.
+        work = {"poll_interval": None}
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs=work, name="exporter", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """Stop serving."""
+        self._server.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread, as a caller would
         self._server.shutdown()
         self._server.server_close()
 
