@@ -44,7 +44,9 @@ PROFILES_MAX: Final = 10_000
 OWNERS_MAX: Final = 10_000
 """Owners that are remembered, of those that ended the newest: far more than end before their cells close."""
 
-USES_KEPT: Final = 64
+USES_KEPT: Final = 1024
+"""Stretches that were just settled: more than 16 cards with 7 instances each tell, though each have some breaks."""
+
 NOBODY_SECONDS: Final = 5
 """Cells without any traced process stay open this long: one that has just begun is found within it."""
 
@@ -121,7 +123,7 @@ class KernelsReader:
 
     def _forget_owners(self) -> None:
         if len(self._owners) > OWNERS_MAX:
-            alive = {member.traced.key for member in self._roster.members.values()}
+            alive = {member.traced.key for member in list(self._roster.members.values())}
             gone = [key for key in self._owners if key not in alive]
             for key in gone[: len(self._owners) - OWNERS_MAX]:
                 del self._owners[key]

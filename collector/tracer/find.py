@@ -1,16 +1,17 @@
 """Finding the memory that traced processes publish. Whoever owns such a file may be hostile: nothing is believed.
 
 A file is opened only as what it was looked at: first as a mere path (``O_PATH`` neither blocks nor has side effects),
-then, once it is known to be a regular file of the right name, size and seals, for reading. Without the seal against
-shrinking its owner could have the reader killed by SIGBUS.
+then, once it is known to be a regular file of the right name, size and seals, for reading. It is read piece by piece,
+never mapped: reading a mapping makes pages where its owner left holes, and they count as the reader's own memory, three
+megabytes a process. Without the seal against shrinking it could end before a piece that is read.
 """
 
 from __future__ import annotations
 
 import fcntl
-import mmap
 import os
 import stat
+import weakref
 from pathlib import Path
 from typing import Final
 
@@ -28,8 +29,32 @@ class Refused(Exception):  # noqa: N818 - an answer, not an error
     """A file bears our name and is not to be read; the text is the reason, one of few, to be counted."""
 
 
-def find_memory(folder: Path) -> memoryview | None:
-    """Map the memory published by the process of a ``/proc/PID`` folder; None when there is none, or no access.
+class Published:
+    """The open memory of a process: slices are read from it. It is closed when nobody holds it any more."""
+
+    def __init__(self, descriptor: int) -> None:
+        """Take the descriptor over."""
+        self._descriptor = descriptor
+        weakref.finalize(self, os.close, descriptor)
+
+    def __getitem__(self, part: slice, /) -> bytes:
+        """Read a slice with a start and a stop.
+
+        Raises:
+            Refused: it cannot be read, or ends before.
+
+        """
+        try:
+            found = os.pread(self._descriptor, part.stop - part.start, part.start)
+        except OSError as cause:
+            raise Refused("cannot be read") from cause
+        if len(found) != part.stop - part.start:
+            raise Refused("has the wrong size")
+        return found
+
+
+def find_memory(folder: Path) -> Published | None:
+    """Open the memory published by the process of a ``/proc/PID`` folder; None when there is none, or no access.
 
     Raises:
         Refused: there are files of the name, and none of them may be read.
@@ -46,7 +71,7 @@ def find_memory(folder: Path) -> memoryview | None:
                     continue
                 tried += 1
                 try:
-                    return _map(entry.path)
+                    return _open(entry.path)
                 except Refused as refused:
                     refusal = refused
     except OSError:
@@ -63,7 +88,7 @@ def _link(path: str) -> str | None:
         return None  # closed meanwhile
 
 
-def _map(path: str) -> memoryview:
+def _open(path: str) -> Published:
     try:
         looked_at = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError as cause:
@@ -81,12 +106,14 @@ def _map(path: str) -> memoryview:
     finally:
         os.close(looked_at)
     try:
-        return memoryview(_checked(descriptor))
-    finally:
+        _check(descriptor)
+    except Refused:
         os.close(descriptor)
+        raise
+    return Published(descriptor)
 
 
-def _checked(descriptor: int) -> mmap.mmap:
+def _check(descriptor: int) -> None:
     try:
         seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
     except OSError as cause:
@@ -95,7 +122,3 @@ def _checked(descriptor: int) -> mmap.mmap:
         raise Refused("is not sealed")
     if os.fstat(descriptor).st_size != layout.TOTAL_BYTES:
         raise Refused("has the wrong size")
-    try:
-        return mmap.mmap(descriptor, layout.TOTAL_BYTES, prot=mmap.PROT_READ)
-    except OSError as cause:
-        raise Refused("cannot be mapped") from cause

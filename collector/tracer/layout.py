@@ -1,6 +1,6 @@
 """The memory that a traced process publishes, as Python reads it: the twin of ``layout.h``.
 
-The tracer writes, the agent reads. Everything here is a copy of what another process wrote: whoever maps it checks the
+The tracer writes, the agent reads. Everything here is a copy of what another process wrote: whoever reads it checks the
 name, the seals and the size of the file first (README.md says how), and :func:`is_ours` checks the rest. Values are
 those of ``layout.h``: times are CLOCK_MONOTONIC of the traced process in nanoseconds, names ending in ``_total`` count
 since the start. A test compares every offset with the C header.
@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 NAME: Final = "trueload-tracer"
 """What ``/proc/PID/fd/N`` points to: ``/memfd:trueload-tracer (deleted)``."""
@@ -209,6 +209,14 @@ _FLAGS: Final = struct.Struct("<I")
 Buffer = bytes | bytearray | memoryview
 
 
+class Memory(Protocol):
+    """What pieces can be copied from: a mapping, or a file that is read piece by piece."""
+
+    def __getitem__(self, part: slice, /) -> Buffer:
+        """Give the bytes of a slice with a start and a stop."""
+        ...
+
+
 class Span(NamedTuple):
     """A piece of the memory."""
 
@@ -233,7 +241,7 @@ def bucket_span(ordinal: int, second: int) -> Span:
     return Span(place, BUCKET_BYTES)
 
 
-def read_together(memory: memoryview, spans: Sequence[Span], attempts: int = 20) -> list[bytes] | None:
+def read_together(memory: Memory, spans: Sequence[Span], attempts: int = 20) -> list[bytes] | None:
     """Copy pieces that belong to one state of the memory, or ``None`` when every attempt met a write under way.
 
     A write takes some 30 microseconds per buffer of CUPTI's, but the writer may lose its processor in the middle: after
@@ -243,12 +251,16 @@ def read_together(memory: memoryview, spans: Sequence[Span], attempts: int = 20)
     for attempt in range(attempts):
         if attempt:
             time.sleep(min(0.005, 0.0001 * 2 ** (attempt - 1)))
-        (before,) = _SEQUENCE.unpack_from(memory, _SEQUENCE_OFFSET)
+        before = _sequence(memory)
         if before % 2 == 0:
             copies = [bytes(memory[span.offset : span.offset + span.length]) for span in spans]
-            if _SEQUENCE.unpack_from(memory, _SEQUENCE_OFFSET)[0] == before:
+            if _sequence(memory) == before:
                 return copies
     return None
+
+
+def _sequence(memory: Memory) -> int:
+    return int(_SEQUENCE.unpack(memory[_SEQUENCE_OFFSET : _SEQUENCE_OFFSET + _SEQUENCE.size])[0])
 
 
 def is_ours(header: Header) -> bool:
@@ -292,9 +304,10 @@ def parse_device(content: Buffer) -> DeviceTotals:
     return DeviceTotals._make((*values[:split], values[split : split + BINS_MAX], values[split + BINS_MAX :]))
 
 
-def device_flags(memory: memoryview, ordinal: int) -> int:
+def device_flags(memory: Memory, ordinal: int) -> int:
     """Whether a device is used and named (``DEVICE_…``): set once, for good, so that a glance is enough."""
-    (flags,) = _FLAGS.unpack_from(memory, DEVICES_OFFSET + ordinal * DEVICE_BYTES + _FLAGS.size)
+    place = DEVICES_OFFSET + ordinal * DEVICE_BYTES + _FLAGS.size
+    (flags,) = _FLAGS.unpack(memory[place : place + _FLAGS.size])
     return int(flags)
 
 

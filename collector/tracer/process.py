@@ -24,7 +24,7 @@ AHEAD_SECONDS: Final = 2
 """How far ahead of our own clock a time may be; what is closed lies behind it."""
 
 
-def read_header(memory: memoryview, own_pid: int | None, start_ticks: int) -> layout.Header:
+def read_header(memory: layout.Memory, own_pid: int | None, start_ticks: int) -> layout.Header:
     """Read the header of memory that a process of this number (in its own namespace) and start is to have made.
 
     Raises:
@@ -33,13 +33,13 @@ def read_header(memory: memoryview, own_pid: int | None, start_ticks: int) -> la
     """
     header = layout.parse_header(_copy(memory, layout.HEADER_SPAN))
     if not layout.is_ours(header):
-        raise Refused(f"has layout version {header.version}" if header.magic == layout.MAGIC else "is not ours")
+        raise Refused("has another layout version" if header.magic == layout.MAGIC else "is not ours")
     if header.pid != own_pid or header.process_start_ticks not in (0, start_ticks):
         raise Refused("is of another process")  # one that was just forked shows its parent's
     return header
 
 
-def _copy(memory: memoryview, span: layout.Span) -> bytes:
+def _copy(memory: layout.Memory, span: layout.Span) -> bytes:
     pieces = layout.read_together(memory, [span], ATTEMPTS)
     if pieces is None:
         raise Refused("is being written without end")
@@ -85,11 +85,11 @@ class TracedSecond:
 
 @dataclass(slots=True)
 class TracedProcess:
-    """A process whose memory is mapped. ``clock_shift_seconds`` leads from its monotonic clock to the host's."""
+    """A process whose memory is open. ``clock_shift_seconds`` leads from its monotonic clock to the host's."""
 
     pid: int
     key: str
-    memory: memoryview
+    memory: layout.Memory
     clock_shift_seconds: int = 0
     header: layout.Header | None = None
     next_second: int = 0

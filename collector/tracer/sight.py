@@ -112,7 +112,7 @@ def _refused(pid: int, why: str) -> Tracing:
     return Tracing(pid, Sight.REFUSED, f"what it publishes {why}", remedy)
 
 
-def _published(pid: int, folder: Path, start_ticks: int, memory: memoryview) -> Tracing:
+def _published(pid: int, folder: Path, start_ticks: int, memory: layout.Memory) -> Tracing:
     try:
         header = read_header(memory, own_pid(folder), start_ticks)
     except Refused as refused:

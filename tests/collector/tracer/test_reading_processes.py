@@ -52,6 +52,25 @@ def test_memory_that_could_kill_its_reader_is_refused(size: int, seals: int, why
         os.close(descriptor)
 
 
+def test_reading_makes_no_pages_where_the_owner_left_holes(published: int) -> None:
+    """Pages that a reader makes count as its own: 128 empty files of one user would cost the agent 400 MB."""
+    found = find_memory(OWN)
+    assert found is not None
+    assert found[0 : layout.TOTAL_BYTES] == bytes(layout.TOTAL_BYTES)
+    assert os.fstat(published).st_blocks == 0
+
+
+def test_reasons_for_a_refusal_are_few_whatever_the_memory_says(published: int) -> None:
+    """They are counted and logged by what they say."""
+    found = set()
+    for version in (2, 77, 2**32 - 1):
+        try:
+            look(published, layout.MAGIC.to_bytes(8, "little") + version.to_bytes(4, "little"))
+        except Refused as refused:
+            found.add(str(refused))
+    assert found == {"has another layout version"}
+
+
 def test_a_process_without_memory_or_without_existence_has_none() -> None:
     assert find_memory(OWN) is None
     assert find_memory(Path("/proc/4194305")) is None
