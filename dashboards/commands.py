@@ -48,20 +48,30 @@ def up_command(
     once: bool,
     as_json: bool,
 ) -> None:
-    """Start everything here: server, pages and, without a GPU, a demo cluster. Ctrl-C ends it all."""
+    """Start everything here: server, pages and, without a GPU, a demo cluster. Ctrl-C ends it all.
+
+    Where `trueload serve` owns the directory already, its pages alone are started.
+    """
     from dashboards import up
+    from warehouse.client import find_server
 
     if as_json and not once:
         raise BadUseError("--json prints one document and exits, so it goes with --once")
     settings = composition.settings()
     with_demo, with_agent = up.choose(data, demo_wanted=demo_wanted, driver=up.has_driver())
+    beside = find_server(data) is not None
+    if beside and (demo_wanted or port is not None):
+        raise BadUseError(
+            f"{data}: a server owns it already: without --demo and --port its pages are shown; or stop it"
+        )
     chosen_port = _setting_port(composition) if port is None else port
     plan = up.Plan(
         data=data,
-        with_demo=with_demo,
-        with_agent=with_agent,
+        with_demo=with_demo and not beside,
+        with_agent=with_agent and not beside,
         port=chosen_port if not once or port is not None else 0,
         pages_port=None if once else pages_port or settings[PAGES_PORT],
+        beside=beside,
     )
 
     def answer() -> Document:

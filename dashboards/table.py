@@ -66,6 +66,11 @@ def job_address(key: str | None) -> str | None:
     return None if key is None else f"job?{urlencode({'id': key})}"
 
 
+def family_address(key: str) -> str:
+    """Give the address of a family on the page of families, relative to any page."""
+    return f"families?{urlencode({'family': key})}"
+
+
 def account_columns() -> list[Column]:
     """Give the columns of the account of GPU time, those that decide first."""
     apart = [piece for piece in ALLOCATED_PARTS if piece not in (USED, UNKNOWN)]

@@ -39,13 +39,17 @@ STREAMLIT_OPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to start. ``pages_port`` None: no pages; ``port`` 0: any free one."""
+    """What to start. ``pages_port`` None: no pages; ``port`` 0: any free one.
+
+    ``beside``: a server owns the directory already, and its agents are its own; only the pages are missing.
+    """
 
     data: Path
     with_demo: bool
     with_agent: bool
     port: int
     pages_port: int | None
+    beside: bool = False
 
 
 def has_driver() -> bool:
@@ -84,28 +88,24 @@ def run(
 
     """
     port = plan.port or some_free_port(HOST)
-    require_free(HOST, port, "--port", "the setting server.port")
+    if not plan.beside:
+        require_free(HOST, port, "--port", "the setting server.port")
     if plan.pages_port is not None:
         require_free(HOST, plan.pages_port, "--pages-port", f"the setting {PAGES_PORT.name}")
     stop = Stop()
     ready, end = settings[READY_SECONDS], settings[STOP_SECONDS]
     with stop.on_signals(), Supervisor(plan.data / "logs", stop, ready, end) as supervisor:
-        say("starting the server")
-        _start(supervisor, _server(plan, port))
+        if plan.beside:
+            say(f"asking the server that owns {plan.data}")
+        else:
+            say("starting the server")
+            _start(supervisor, _server(plan, port))
         pages = None if plan.pages_port is None else _pages(plan, plan.pages_port, settings)
         if pages is not None:
             supervisor.start(pages)  # it loads while the demo tells its past
-        began = time.monotonic()
-        if plan.with_agent:
-            say("starting the agent of this machine")
-            supervisor.start(_agent(plan, port))
-        if plan.with_demo:
-            _start_demo(supervisor, plan, port, say)
-        if pages is None:
-            left = began + settings[ONCE_SECONDS] - time.monotonic()
-            say(f"collecting for {max(left, 0.0):.0f} s more")
-            supervisor.watch(left)
-        else:
+        if not plan.beside:
+            _feed(supervisor, plan, port, settings, say)
+        if pages is not None:
             say("waiting for the pages")
             supervisor.await_ready(pages)
         if stop.asked.is_set():
@@ -115,6 +115,20 @@ def run(
         if pages is not None:
             supervisor.watch()
             say("stopping")
+
+
+def _feed(supervisor: Supervisor, plan: Plan, port: int, settings: Settings, say: Callable[[str], None]) -> None:
+    """Start what measures; without pages, let it do so for a while."""
+    began = time.monotonic()
+    if plan.with_agent:
+        say("starting the agent of this machine")
+        supervisor.start(_agent(plan, port))
+    if plan.with_demo:
+        _start_demo(supervisor, plan, port, say)
+    if plan.pages_port is None:
+        left = began + settings[ONCE_SECONDS] - time.monotonic()
+        say(f"collecting for {max(left, 0.0):.0f} s more")
+        supervisor.watch(left)
 
 
 def _start(supervisor: Supervisor, part: Part) -> None:

@@ -107,13 +107,16 @@ def _subject_link(context: PageContext, item: Row) -> None:
 
 def _address(item: Row) -> str | None:
     subject = part(item, "subject")
-    return table.job_address(text(subject, "id")) if text(subject, "kind") == "job" else None
+    kind, key = text(subject, "kind"), text(subject, "id")
+    if kind == "family" and key:
+        return table.family_address(key)
+    return table.job_address(key) if kind == "job" else None
 
 
 _COLUMNS = [
     table.words("Recommendation", "what to do", "title"),
     Column("Subject", "what it is about", subject_words),
-    Column("Page", "the page of the job", _address, "link"),
+    Column("Page", "the job, or the family and its members", _address, "link"),
     Column("Low", "GPU-hours, 10th percentile", lambda row: number(part(row, "saving_gpu_seconds"), "low"), "hours"),
     Column("Likely", "GPU-hours, median", lambda row: number(part(row, "saving_gpu_seconds"), "likely"), "hours"),
     Column("High", "GPU-hours, 90th percentile", lambda row: number(part(row, "saving_gpu_seconds"), "high"), "hours"),
@@ -121,6 +124,7 @@ _COLUMNS = [
 ]
 _REFUSAL_COLUMNS = [
     Column("Subject", "what was looked at", subject_words),
+    Column("Page", "the job, or the family and its members", _address, "link"),
     table.words("Remedy", "what was considered", "remedy"),
     table.words("Reason", "why nothing is advised", "reason", wide=True),
     Column("Needs", "what would allow an estimate", lambda row: ", ".join(texts(row, "needs")) or None),

@@ -34,6 +34,17 @@ def test_refusals_are_shown_with_what_they_need(show: Any) -> None:
     assert list(table["Needs"]) == ["process samples"]
 
 
+def test_a_refusal_leads_to_the_job_or_family_that_it_is_about(show: Any, documents: dict[str, Any]) -> None:
+    job, family = {"kind": "job", "id": "c/1#0"}, {"kind": "family", "id": "f-1"}
+    first = documents["recommend"]["refusals"][0]
+    documents["recommend"] = {
+        **documents["recommend"],
+        "refusals": [{**first, "subject": one} for one in (job, family)],
+    }
+    table = show("recommendations").dataframe[0].value
+    assert list(table["Page"]) == ["job?id=c%2F1%230", "families?family=f-1"]
+
+
 def test_a_title_of_users_is_no_markup(show: Any) -> None:
     label = show("recommendations").expander[0].label
     assert "\\<script\\>" in label

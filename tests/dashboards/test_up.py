@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -15,6 +16,8 @@ from typing import Any
 import pytest
 
 from dashboards import up
+from tests.warehouse.serving import ServerProcess
+from warehouse.client import find_server
 
 
 def test_without_a_gpu_and_without_data_the_demo_plays(tmp_path: Path) -> None:
@@ -94,6 +97,41 @@ def test_once_prints_one_document_and_leaves_nothing_running(tmp_path: Path) -> 
     document: dict[str, Any] = json.loads(ran.stdout)
     assert document["recommendations"] == []
     assert not (tmp_path / "server.json").exists()
+
+
+@pytest.mark.slow
+def test_where_a_server_owns_the_directory_it_is_asked_and_left_running(tmp_path: Path) -> None:
+    server = ServerProcess(tmp_path / "data")
+    try:
+        ran = _run("up", "--once", "--json", "--data", str(server.data))
+        assert (ran.returncode, json.loads(ran.stdout)["recommendations"]) == (0, [])
+        assert f"asking the server that owns {server.data}" in ran.stderr
+        refused = _run("up", "--demo", "--data", str(server.data))
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert "a server owns it already" in refused.stderr
+        assert server.process.poll() is None
+        assert find_server(server.data) is not None
+    finally:
+        server.stop()
+
+
+@pytest.mark.slow
+def test_beside_a_server_the_pages_come_and_go_alone(tmp_path: Path, free_port: int) -> None:
+    server = ServerProcess(tmp_path / "data")
+    arguments = ("up", "--data", str(server.data), "--pages-port", str(free_port))
+    child = subprocess.Popen([sys.executable, "-m", "trueload", *arguments], stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout is not None
+        with child.stdout as lines:
+            said = "".join(itertools.takewhile(lambda line: not line.startswith("Ctrl-C"), lines))
+        assert f"http://127.0.0.1:{free_port}" in said
+        child.send_signal(signal.SIGINT)
+        assert child.wait(30) == 0
+        assert server.client().ask("recommend", {})["recommendations"] == []
+    finally:
+        child.kill()
+        child.wait()
+        server.stop()
 
 
 @pytest.mark.slow
