@@ -175,8 +175,9 @@ class Agent:
         told: list[Record | Sample] = [record for one in late for record in one.records]
         for opened in self._open:
             told += opened.processes.add(moment, found[opened.source.name], self._owner)
-        back = self._driver.reprobe()
-        changed = back or any(device.lost for device in self._driver.devices)
+        before = self._driver.devices
+        self._driver.reprobe()
+        changed = self._driver.devices is not before or any(device.lost for device in self._driver.devices)
         records = self._inventory.update(self._driver, moment.wall) if changed else []
         self._keep(rows, [*records, *self._events(), *told])
 

@@ -36,6 +36,7 @@ CLOSE_PATIENCE_SECONDS: Final = 2.0
 
 OCCURRENCES_MAX: Final = 1000
 NOT_RETURNED: Final = "does not return"
+NOBODY: Final = ""
 _PROFILE: Final = re.compile(r"(?:(\d)c\.)?(\d)g\.")
 
 
@@ -236,12 +237,18 @@ class Driver:
         return next((card for card in self.devices if card.uuid == device.parent_uuid), device)
 
     def reprobe(self) -> list[KnownDevice]:
-        """Ask lost devices and unreadable indexes again, now and then; give those that are back."""
+        """Ask lost devices and unreadable indexes again, now and then; give those that are back.
+
+        Cards are also asked whether they are cut into other MIG instances now: ``devices`` is another tuple then.
+        """
         now = time.monotonic()
-        lost = [device for device in self.devices if device.lost and device.parent_uuid is None]
-        if not (lost or self.unreadable) or now < self._probe_at:
+        if now < self._probe_at:
             return []
         self._probe_at = now + self._reprobe_seconds
+        self._cut_anew()
+        lost = [device for device in self.devices if device.lost and device.parent_uuid is None]
+        if not (lost or self.unreadable):
+            return []
         known = {device.uuid for device in self.devices}
         jobs = {device.lane: (lambda device=device: self._is_back(device)) for device in lost}
         done = self.lanes.run(jobs, self.patience_seconds)
@@ -252,6 +259,60 @@ class Driver:
                 instance.lost = instance.lost and instance.parent_uuid != device.uuid
         self._discover(self.patience_seconds)
         return back + [device for device in self.devices if device.uuid not in known]
+
+    def _cut_anew(self) -> None:
+        """Take note of MIG instances that were made or removed while the driver was open."""
+        cards = [device for device in self.living() if device.parent_uuid is None]
+        jobs = {card.lane: (lambda card=card: self._other_instances(card)) for card in cards}
+        done = self.lanes.run(jobs, self.patience_seconds)
+        found = {
+            card.uuid: done[card.lane].value
+            for card in cards
+            if card.lane in done and done[card.lane].error is None and done[card.lane].value is not None
+        }
+        if not found:
+            return
+        devices: list[KnownDevice] = []
+        for device in self.devices:
+            if device.parent_uuid not in found:
+                devices += [device, *found.get(device.uuid, ())]
+        self.devices = tuple(devices)
+
+    def _other_instances(self, card: KnownDevice) -> list[KnownDevice] | None:
+        """Give a card's MIG instances where they are not those that are known; None where they are, or cannot be told.
+
+        An answer that fails says nothing: only the driver's own "not found" means that a place is empty.
+        """
+        known = {device.uuid for device in self.devices if device.parent_uuid == card.uuid}
+        mode = self.call(card, "nvmlDeviceGetMigMode")
+        if mode is None:
+            return None
+        most = self.call(card, "nvmlDeviceGetMaxMigDeviceCount") if mode[0] else 0
+        if most is None:
+            return None
+        found: set[str] = set()
+        for place in range(most):
+            uuid = self._uuid_at(card, place)
+            if uuid is None:
+                return None
+            found.add(uuid)
+        return None if found - {NOBODY} == known else self._instances(card)
+
+    def _uuid_at(self, card: KnownDevice, place: int) -> str | None:
+        """Give the UUID of the instance at a place, ``NOBODY`` where there is none, None where that cannot be told."""
+        nvml = self.nvml
+
+        def ask() -> str:
+            try:
+                handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(card.handle, place)
+            except nvml.NVMLError as error:
+                if error.value == nvml.NVML_ERROR_NOT_FOUND:
+                    return NOBODY
+                raise
+            return _text(nvml.nvmlDeviceGetUUID(handle))
+
+        uuid: str | None = self.guarded(card, (card.uuid, "nvmlDeviceGetMigDeviceHandleByIndex", (place,)), ask)
+        return uuid
 
     def _is_back(self, device: KnownDevice) -> bool:
         nvml = self.nvml

@@ -163,16 +163,18 @@ class Poster:
             BatchRefusedError: the batch itself is not accepted (400, 413, 422).
 
         """
-        said = {} if self.clock is None else {AHEAD_AT_MOST_HEADER: repr(self.clock.high)}
+        clock = self.clock  # posts may be under way on several threads
+        said = {} if clock is None else {AHEAD_AT_MOST_HEADER: repr(clock.high)}
         sent_at = time.time()
         answer = exchange.acknowledgement(self._ask(BATCHES_PATH, body, {**said, SENT_AT_HEADER: repr(sent_at)}))
         heard_at = time.time()
         if answer is None:
             text = f"{self._url(BATCHES_PATH)}: answered 200 without an acknowledgement; is this a trueload server?"
             raise UnreachableError(text)
-        self.clock = None
+        found = None
         if answer.taken_at is not None and answer.answered_at is not None:
-            self.clock = offset_between(sent_at, heard_at, answer.taken_at, answer.answered_at)
+            found = offset_between(sent_at, heard_at, answer.taken_at, answer.answered_at)
+        self.clock = found
         return answer
 
     def compare(self, agent: str, holdings: Sequence[exchange.Holdings]) -> tuple[str, list[exchange.Position]]:

@@ -1,6 +1,8 @@
 """Getting batches to the server: one post per batch, in order, until the server says that it has it.
 
 A batch may be posted any number of times (the server knows its name), so every doubt is resolved by posting again.
+When many wait, several are under way together, each acknowledged by itself: the server stores what arrives within its
+commit window at once, and would let a single sender wait out that window for every batch.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ import logging
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from collector.poster import (
     Backoff,
@@ -20,16 +22,21 @@ from collector.poster import (
     TokenRefusedError,
     TooLargeError,
 )
+from warehouse.contract import wire
 from warehouse.contract.errors import BadInputError, UnreachableError
+from warehouse.contract.model import RECORDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from collector.spool import Spool, SpooledBatch
     from warehouse.contract.clocks import Offset
     from warehouse.contract.exchange import Acknowledgement, DetailAsk, Series
 
 LOG = logging.getLogger("trueload.ship")
+TOGETHER: Final = 8
+"""Batches of one sender under way at a time: thirty a second, and not so many that a thousand senders that come back
+together fill the server's queue at once."""
 
 
 class ParallelSender:
@@ -90,7 +97,7 @@ class Shipper:
         self.failed_total = 0
         self.last_success_at: float | None = None
         self._spool = spool
-        self._poster = Poster(poster) if isinstance(poster, Endpoint) else poster
+        self._poster = Poster(poster, connections=TOGETHER) if isinstance(poster, Endpoint) else poster
         self._on_ask = on_ask
         self._backoff = Backoff(self._poster.endpoint)
         self._server_run: str | None = None
@@ -130,20 +137,9 @@ class Shipper:
     def _try_all(self) -> bool:
         """Send what waits; False after a failure and its wait."""
         while waiting := self._spool.waiting():
-            for batch in waiting:
-                try:
-                    self._meet()
-                    self._send(batch)
-                except FileNotFoundError:
-                    continue  # a bound of the spool dropped it meanwhile
-                except (UnreachableError, TokenRefusedError, OSError) as error:
-                    self.failed_total += 1
-                    self._is_known = False
-                    self._backoff.fail(error, self._stop)
-                    return False
-                except Exception as error:  # without this thread nothing would ever be sent again
-                    LOG.exception("%s: %s could not be sent", self._poster.endpoint.url, batch.path.name)
-                    self.failed_total += 1
+            for batches in _in_turn(waiting):
+                error = self._send(batches)
+                if error is not None:
                     self._is_known = False
                     self._backoff.fail(error, self._stop)
                     return False
@@ -151,9 +147,48 @@ class Shipper:
                     break  # the server was started anew: what it lost goes first
         return True
 
-    def _send(self, batch: SpooledBatch) -> None:
+    def _send(self, batches: Sequence[SpooledBatch]) -> Exception | None:
+        """Send batches at the same time and take each answer; gives why one of them was not taken, if so."""
+        failure: Exception | None = None
         try:
-            answer = self._poster.post(batch.read())
+            self._meet()
+            answers = [self._ask(batch, aside=len(batches) > 1) for batch in batches]
+        except (UnreachableError, TokenRefusedError, OSError) as error:
+            self.failed_total += 1
+            return error
+        for batch, answer in zip(batches, answers, strict=True):
+            try:
+                self._take(batch, answer)
+            except FileNotFoundError:
+                continue  # a bound of the spool dropped it meanwhile
+            except (UnreachableError, TokenRefusedError, OSError) as error:
+                failure = error
+                self.failed_total += 1
+            except Exception as error:  # without this thread nothing would ever be sent again
+                LOG.exception("%s: %s could not be sent", self._poster.endpoint.url, batch.path.name)
+                failure = error
+                self.failed_total += 1
+        return failure
+
+    def _ask(self, batch: SpooledBatch, *, aside: bool) -> Future[Acknowledgement]:
+        """Post a batch, on a thread of its own if others go along; it ends with the process, whatever is still out."""
+        answer: Future[Acknowledgement] = Future()
+
+        def post() -> None:
+            try:
+                answer.set_result(self._poster.post(batch.read()))
+            except BaseException as error:  # noqa: BLE001 - carried over to the sender's own thread
+                answer.set_exception(error)
+
+        if aside:
+            threading.Thread(target=post, name="post", daemon=True).start()
+        else:
+            post()
+        return answer
+
+    def _take(self, batch: SpooledBatch, answered: Future[Acknowledgement]) -> None:
+        try:
+            answer = answered.result()
         except TooLargeError as error:
             self._split(batch, error)
             return
@@ -217,6 +252,33 @@ class Shipper:
             self._poster.post_detail(self._spool.agent, ask.ask_id, self._on_ask(ask))
         except (UnreachableError, TokenRefusedError, BatchRefusedError, NotOfferedError) as error:
             LOG.warning("the last hour of %s was asked for and not taken: %s", ask.device_uuid, error)
+
+
+def _in_turn(waiting: Sequence[SpooledBatch]) -> Iterator[list[SpooledBatch]]:
+    """Give what is sent next: a few batches of rows that are only added together, any other by itself in its place.
+
+    Of two records with the same key the one that arrives later stands, so none may overtake another.
+    """
+    together: list[SpooledBatch] = []
+    for batch in waiting:
+        may_overtake = len(waiting) > 1 and _only_adds(batch)
+        if may_overtake:
+            together.append(batch)
+        if together and (not may_overtake or len(together) == TOGETHER):
+            yield together
+            together = []
+        if not may_overtake:
+            yield [batch]
+    if together:
+        yield together
+
+
+def _only_adds(batch: SpooledBatch) -> bool:
+    try:
+        tables = wire.decode(batch.read(), origin=batch.path.name).tables
+    except (OSError, BadInputError):
+        return False  # it is judged by itself
+    return not tables.keys() & RECORDS.keys()
 
 
 __all__ = ["Backoff", "BatchRefusedError", "Endpoint", "ParallelSender", "Poster", "Shipper", "TokenRefusedError"]

@@ -48,7 +48,8 @@ class NvmlReader:
         """Read one device; None when it is lost on the way. A MIG instance tells its memory alone."""
         values: dict[str, float | None] = {"memory_used_bytes": self._memory_used_bytes(device)}
         if device.parent_uuid is not None:
-            return None if device.lost else Reading(device.uuid, _known(values))
+            told = _known(values)  # nothing of an instance that was removed: the driver is asked for others soon
+            return Reading(device.uuid, told) if told and not device.lost else None
         driver, nvml = self._driver, self._driver.nvml
         values["driver_util_ratio"] = self._driver_util_ratio(device)
         values["power_watts"] = watts = self._power_watts(device)

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -35,6 +36,7 @@ class Receiver:
     token: str = "secret"
     statuses: list[int] = field(default_factory=list)
     held_status: int = 404
+    hold: threading.Barrier | None = None
     answered: list[int] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     batches: list[wire.Batch] = field(default_factory=list)
@@ -43,6 +45,9 @@ class Receiver:
 
     def take(self, headers: dict[str, str], body: bytes) -> tuple[int, dict[str, object]]:
         """Answer one post."""
+        if self.hold is not None:
+            with suppress(threading.BrokenBarrierError):
+                self.hold.wait(30.0)
         with self.guard:
             self.headers.append(headers)
             status = self.statuses.pop(0) if self.statuses else 200

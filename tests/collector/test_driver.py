@@ -357,6 +357,33 @@ def test_u10_a_card_with_mig_gives_nulls_and_its_instances_their_own(rig: Rig) -
     assert found["gpm"]["MIG-0"].values["engine_active_ratio"] == 0.25
 
 
+def test_u05_instances_that_are_made_or_removed_while_the_driver_is_open_are_seen(rig: Rig) -> None:
+    def instance(place: int) -> StandinInstance:
+        return StandinInstance(f"MIG-{place}", "NVIDIA H100 MIG 1g.12gb", place + 7, 12 * 1024**3, 1024**3)
+
+    def cut(*parts: StandinInstance | None) -> list[str]:
+        rig.change(1, instances=parts)
+        rig.write()
+        rig.driver.reprobe()
+        return [it.uuid for it in rig.driver.devices]
+
+    cards = [it.uuid for it in rig.cards]
+    rig.change(1, instances=(instance(0),))
+    rig.write()
+    rig.driver.close()
+    rig.driver.open()
+    first = rig.driver.devices
+    assert cut(instance(0)) == [*cards[:2], "MIG-0", cards[2]]
+    assert rig.driver.devices is first
+    assert cut(instance(0), None, instance(2)) == [*cards[:2], "MIG-0", "MIG-2", cards[2]]
+    assert dict(rig.round()["nvml"]["MIG-2"].values) == {"memory_used_bytes": 1024**3}
+    rig.change(1, instances=(None, None, instance(2)))
+    assert "MIG-0" not in rig.round()["nvml"]
+    assert cut(None, None, instance(2)) == [*cards[:2], "MIG-2", cards[2]]
+    rig.change(1, faults=(StandinFault("nvmlDeviceGetMigDeviceHandleByIndex", 999),))
+    assert cut(None, None, instance(2)) == [*cards[:2], "MIG-2", cards[2]]  # what fails says nothing
+
+
 @pytest.mark.parametrize(
     ("name", "profile", "share"),
     [

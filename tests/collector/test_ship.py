@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from collector.ship import (
+    TOGETHER,
     Backoff,
     BatchRefusedError,
     Endpoint,
@@ -245,3 +246,43 @@ def test_a_mistake_of_our_own_ends_one_try_and_not_the_sending(
     wait_until(lambda: not spool.waiting())
     assert [row["detail"] for row in receiver.rows("event")] == ["twice tried"]
     assert shipper.failed_total == 1
+
+
+def put_sample(spool: Spool, at: float) -> None:
+    columns: dict[str, wire.Column] = {"cluster": "c", "node": "node-1", "device_uuid": "GPU-a", "source": "nvml"}
+    spool.put({"device_sample": wire.Table(1, columns | {"cadence_seconds": 10.0, "sampled_at": at})})
+
+
+def test_a_backlog_of_samples_goes_several_at_a_time_and_no_record_overtakes(
+    shipper: Shipper, spool: Spool, receiver: Any, wait_until: Wait
+) -> None:
+    for number in range(20):
+        put_sample(spool, 10.0 * number)
+    put(spool, "in its place")
+    put(spool, "behind it")
+    for number in range(20, 24):
+        put_sample(spool, 10.0 * number)
+    receiver.hold = threading.Barrier(TOGETHER)  # it answers nobody before so many have come
+    shipper.start()
+    shipper.wake()
+    wait_until(lambda: len(receiver.batches) == 2 * TOGETHER)
+    receiver.hold.abort()  # from here on everybody is answered at once
+    wait_until(lambda: not spool.waiting())
+    kinds = ["event" if "event" in batch.tables else "sample" for batch in receiver.batches]
+    assert kinds == ["sample"] * 20 + ["event"] * 2 + ["sample"] * 4
+    assert [row["detail"] for row in receiver.rows("event")] == ["in its place", "behind it"]
+    assert sorted(row["sampled_at"] for row in receiver.rows("device_sample")) == [10.0 * place for place in range(24)]
+    assert (shipper.shipped_total, shipper.failed_total) == (26, 0)
+
+
+def test_of_several_batches_under_way_those_that_were_taken_are_not_sent_again(
+    shipper: Shipper, spool: Spool, receiver: Any, wait_until: Wait
+) -> None:
+    receiver.statuses = [200, 503, 400, 200]
+    for number in range(4):
+        put_sample(spool, 10.0 * number)
+    shipper.start()
+    shipper.wake()
+    wait_until(lambda: not spool.waiting())
+    assert sorted(receiver.answered) == [200, 200, 200, 400, 503]
+    assert (shipper.shipped_total, shipper.refused_total, shipper.failed_total) == (3, 1, 1)
