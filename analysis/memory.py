@@ -36,6 +36,15 @@ class Memory(Generic[Result]):
             self._do(key, result, work)
         return result.result()
 
+    def at_hand(self, key: Hashable) -> Result | None:
+        """Give the result of a key if it is known; waits for nothing."""
+        with self._lock:
+            known = self._results.get(key)
+            if known is None or not known.done() or known.exception() is not None:
+                return None
+            self._results.move_to_end(key)
+        return known.result()
+
     def _do(self, key: Hashable, result: Future[Result], work: Callable[[], Result]) -> None:
         try:
             result.set_result(work())

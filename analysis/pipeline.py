@@ -28,7 +28,7 @@ from warehouse.contract.units import iso
 from warehouse.settings import CLUSTER_ZONE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Hashable, Mapping
     from zoneinfo import ZoneInfo
 
     from analysis.evidence import AttemptEvidence
@@ -284,22 +284,33 @@ def _last_complete_week(tables: Tables, known: Span, zone: ZoneInfo) -> str:
     return week_of(held - 0.001, zone)
 
 
-def _remembered(name: str, known: tuple[str, ...], answer: Callable[[_Question], Document]) -> Answer:
-    """Check the names of the parameters, and answer equal questions to the same data once."""
+@dataclass(frozen=True, slots=True)
+class _Remembered:
+    """A question by its name: checks the names of the parameters, and answers equal questions to the same data once."""
 
-    def ask(store: Sight, settings: Settings, parameters: Parameters) -> Document:
-        asking.check_names(parameters, (*known, PSEUDONYMS))
+    name: str
+    known: tuple[str, ...]
+    answer: Callable[[_Question], Document]
+
+    def __call__(self, store: Sight, settings: Settings, parameters: Parameters) -> Document:
+        asking.check_names(parameters, (*self.known, PSEUDONYMS))
         shown = naming(settings, parameters)
         version, fleet_version = (f"{one}{shown.fingerprint}" for one in (store.data_version(), store.fleet_version()))
 
         def work() -> Document:
             with store.snapshot() as tables:
                 seen = replace(tables, job=shown.jobs(tables.job)) if shown.changes_names else tables
-                return answer(_Question(seen, version, settings, without(parameters), fleet_version, shown))
+                return self.answer(_Question(seen, version, settings, without(parameters), fleet_version, shown))
 
-        return _documents.get((version, name, *sorted(parameters.items()), _fingerprint(settings)), work)
+        return _documents.get(self._key(version, settings, parameters), work)
 
-    return ask
+    def at_hand(self, store: Sight, settings: Settings, parameters: Parameters) -> Document | None:
+        """Give the answer if it is known already."""
+        version = f"{store.data_version()}{naming(settings, parameters).fingerprint}"
+        return _documents.at_hand(self._key(version, settings, parameters))
+
+    def _key(self, version: str, settings: Settings, parameters: Parameters) -> Hashable:
+        return (version, self.name, *sorted(parameters.items()), _fingerprint(settings))
 
 
 def _fingerprint(settings: Settings) -> str:
@@ -307,13 +318,13 @@ def _fingerprint(settings: Settings) -> str:
 
 
 ANSWERS: Mapping[str, Answer] = {
-    "waste": _remembered("waste", (*ASKED, "by"), _waste),
-    "jobs": _remembered("jobs", (*ASKED, "limit", "offset"), _jobs),
-    "families": _remembered("families", ASKED, _families),
-    "recommend": _remembered("recommend", ASKED, _recommend),
-    "job": _remembered("job", (*ASKED, "id"), _job),
-    "fleet": _remembered("fleet", ASKED, _fleet),
-    "weekly": _remembered("weekly", ("week", "zone", "rung"), _weekly),
-    "analyze": _remembered("analyze", ASKED, _analyze),
+    "waste": _Remembered("waste", (*ASKED, "by"), _waste),
+    "jobs": _Remembered("jobs", (*ASKED, "limit", "offset"), _jobs),
+    "families": _Remembered("families", ASKED, _families),
+    "recommend": _Remembered("recommend", ASKED, _recommend),
+    "job": _Remembered("job", (*ASKED, "id"), _job),
+    "fleet": _Remembered("fleet", ASKED, _fleet),
+    "weekly": _Remembered("weekly", ("week", "zone", "rung"), _weekly),
+    "analyze": _Remembered("analyze", ASKED, _analyze),
 }
 """Every question with its answer."""

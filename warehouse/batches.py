@@ -194,7 +194,7 @@ def commit(store: Store, batches: Sequence[Checked]) -> list[Acceptance]:
 
     """
     first = {batch.name: at for at, batch in reversed(list(enumerate(batches)))}
-    with store.transaction() as transaction:
+    with store.transaction(at_once=False) as transaction:
         new = _enter(transaction, [batches[at] for at in sorted(first.values())])
         taken = [at for at, batch in enumerate(batches) if first[batch.name] == at and batch.name in new]
         tables = _by_table([batches[at] for at in taken])

@@ -11,7 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 from urllib.parse import quote
 
 import urllib3
@@ -52,6 +52,19 @@ Document: TypeAlias = dict[str, object]
 Parameters: TypeAlias = Mapping[str, str]
 Answer: TypeAlias = "Callable[[Sight, Settings, Parameters], Document]"
 """A question that the data can be asked: ``waste``, ``families``, ``recommend``, ``job``, ``weekly`` and so on."""
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """An answer that remembers: what it knows already costs nothing."""
+
+    def __call__(self, store: Sight, settings: Settings, parameters: Parameters, /) -> Document:
+        """Answer."""
+        ...
+
+    def at_hand(self, store: Sight, settings: Settings, parameters: Parameters) -> Document | None:
+        """Give the answer if it is known; None: it has to be worked out."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

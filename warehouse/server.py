@@ -25,6 +25,7 @@ from warehouse.door import Door
 from warehouse.observe import Observations
 from warehouse.pulse import LEAVE_SECONDS, Pulse, leave_within
 from warehouse.routes import agents, delivery, freehand, identity, imports, numbers, questions, texts, upkeep
+from warehouse.server_settings import ANSWER_AGE_SECONDS
 from warehouse.settings import SHARED_AGENT_TOKEN
 from warehouse.web import Site, end_questions_at, explain_errors
 
@@ -51,6 +52,7 @@ def create_app(
     store: Store, committer: Committer, answers: Mapping[str, Answer], settings: Settings, tokens: Tokens
 ) -> FastAPI:
     """Build the application over an open store and a running committer."""
+    store.freshness.most_seconds = settings[ANSWER_AGE_SECONDS]
     app = FastAPI(title="trueload", docs_url=None, redoc_url=None, openapi_url=None)
     credentials = Credentials(store)
     door = Door(tokens, credentials, shared_agent_token=settings[SHARED_AGENT_TOKEN])

@@ -14,6 +14,16 @@ ANSWER_SECONDS = Setting(
     0.1,
     3600.0,
 )
+ANSWER_AGE_SECONDS = Setting(
+    "server",
+    "answer_age_seconds",
+    30.0,
+    "seconds",
+    "As long as pages keep answers. While batches come in an answer is at most this old, and at most ten times as old "
+    "as working it out takes; 0: each group of batches makes all answers anew.",
+    0.0,
+    3600.0,
+)
 LOG_FORMAT = Setting("server", "log_format", "text", "text or json", "People read text; collectors of logs want json.")
 CERTIFICATE_FILE = Setting(
     "server", "certificate_file", "", "PEM file", "With a key the server speaks TLS; none on loopback."
@@ -40,6 +50,7 @@ SQL_SECONDS = Setting("sql", "most_seconds", 30.0, "seconds", "Longer statements
 
 SETTINGS: tuple[AnySetting, ...] = (
     ANSWER_SECONDS,
+    ANSWER_AGE_SECONDS,
     LOG_FORMAT,
     CERTIFICATE_FILE,
     KEY_FILE,

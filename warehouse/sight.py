@@ -14,6 +14,7 @@ A table that nobody has said this of, and that has neither an attempt nor a job,
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
@@ -43,7 +44,11 @@ class Shelf(Protocol):
         ...
 
     def data_version(self) -> str:
-        """Give a text that changes with every write."""
+        """Give a text that changes with every write, with batches after a moment."""
+        ...
+
+    def worked(self, seconds: float) -> None:
+        """Take note of how long tables were read for an answer."""
         ...
 
 
@@ -81,12 +86,20 @@ class View:
         return self._shelf.data_version()
 
     @contextmanager
+    def _timed(self) -> Iterator[None]:
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._shelf.worked(time.monotonic() - began)
+
+    @contextmanager
     def snapshot(self) -> Iterator[queries.Tables]:
         """Give the visible tables as they stand now, hot file and lake as one; later writes do not show.
 
         Use and leave it: an old snapshot keeps space from being reused.
         """
-        with self._shelf.reading() as (cursor, sources):
+        with self._timed(), self._shelf.reading() as (cursor, sources):
             seen = {} if self._viewer.everything else _restrict(cursor, sources, self._viewer)
             backend = ibis.duckdb.from_connection(cursor)
             rolled = rolled_hours(cursor)

@@ -21,6 +21,7 @@ from warehouse.arrow import COLUMN_TYPES, to_arrow
 from warehouse.contract.errors import StoreBusyError, StoreError
 from warehouse.contract.metrics import METRIC_COLUMNS
 from warehouse.contract.model import RECORDS
+from warehouse.freshness import Freshness
 from warehouse.patience import watched
 from warehouse.recovery import CommitCounter, Damage, diagnose, set_aside
 from warehouse.sight import View
@@ -63,7 +64,7 @@ class Store:
         """Held by whoever makes or removes files of the lake, or needs them all to stay."""
         self._opened = uuid.uuid4().hex
         self._keyed: Mapping[str, list[str]] = {}
-        self._writes = 0
+        self.freshness = Freshness()
         self.missing: frozenset[Path] = frozenset()
         """Files of sealed days that were not there, or not whole, when the store was opened: reading does without."""
         self.damage: str | None = None
@@ -201,22 +202,28 @@ class Store:
         return set(rows)
 
     def data_version(self) -> str:
-        """Give a text that changes with every write; equal texts mean equal answers."""
-        return f"{self._opened}:{self._writes}"
+        """Give a text that changes with every write, with batches after a moment; equal texts mean equal answers."""
+        return f"{self._opened}:{self.freshness.number()}"
+
+    def worked(self, seconds: float) -> None:
+        """See ``Shelf.worked``."""
+        self.freshness.worked(seconds)
 
     @contextmanager
-    def transaction(self) -> Iterator[Transaction]:
+    def transaction(self, *, at_once: bool = True) -> Iterator[Transaction]:
         """Write several things together or not at all. One writer at a time; others wait.
+
+        ``at_once``: answers show it from now on, else within a moment (``warehouse.freshness``).
 
         Raises:
             StoreError: the database refused; nothing of the transaction was kept.
 
         """
-        with self._writing, self.long_transaction() as transaction:
+        with self._writing, self.long_transaction(at_once=at_once) as transaction:
             yield transaction
 
     @contextmanager
-    def long_transaction(self) -> Iterator[Transaction]:
+    def long_transaction(self, *, at_once: bool = True) -> Iterator[Transaction]:
         """Write as in ``transaction`` while others write too: for work that takes minutes and touches old rows only.
 
         Raises:
@@ -238,7 +245,7 @@ class Store:
                 raise
             with self._counting:
                 self._counter.advance(number)
-                self._writes += 1
+                self.freshness.wrote(at_once=at_once)
 
     def _notice(self, error: duckdb.Error) -> None:
         """Note where an error tells of a damaged block, so that the next server brings over what can be read."""

@@ -52,3 +52,15 @@ def test_those_who_ask_together_wait_for_one_result() -> None:
         thread.join(10)
     assert len(results) == 4
     assert len(set(map(id, results))) == 1
+
+
+def test_at_hand_is_what_is_known_and_nothing_is_waited_for() -> None:
+    memory: Memory[int] = Memory(2)
+    assert memory.at_hand("a") is None
+
+    def work() -> int:
+        assert memory.at_hand("a") is None
+        return 7
+
+    assert memory.get("a", work) == 7
+    assert memory.at_hand("a") == 7

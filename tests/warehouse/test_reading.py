@@ -20,6 +20,7 @@ from analysis.memory import Memory
 from analysis.pipeline import ANSWERS
 from tests.warehouse.test_purge import records
 from tests.warehouse.test_server import Running
+from warehouse import web
 from warehouse.access import Role
 from warehouse.client import Document, Parameters
 from warehouse.contract import wire
@@ -99,7 +100,8 @@ def test_a_question_beyond_its_time_is_stopped_and_told_so(tmp_path: Path) -> No
     assert int(answer.headers["retry-after"]) > 0
 
 
-def test_a_query_ends_when_the_one_who_asked_leaves(running: Running) -> None:
+def ask_without_end(running: Running) -> socket.socket:
+    """Ask what takes for ever; gives the connection, once it is being worked on."""
     started.clear()
     ended.clear()
     where = urlsplit(running.url)
@@ -109,7 +111,22 @@ def test_a_query_ends_when_the_one_who_asked_leaves(running: Running) -> None:
     )
     caller.sendall(f"{head}\r\n\r\n".encode())
     assert started.wait(30)
-    caller.close()
+    return caller
+
+
+def test_a_query_ends_when_the_one_who_asked_leaves(running: Running) -> None:
+    ask_without_end(running).close()
+    assert ended.wait(30)
+
+
+def test_what_is_known_is_answered_while_all_threads_work_on_what_is_not(running: Running) -> None:
+    known = ask(running, "/v1/answers/fleet").data
+    callers = [ask_without_end(running) for _ in range(web.QUESTIONS_AT_ONCE)]
+    try:
+        assert ask(running, "/v1/answers/fleet").data == known
+    finally:
+        for caller in callers:
+            caller.close()
     assert ended.wait(30)
 
 
