@@ -38,8 +38,9 @@ class _Ring:
             self._at[place] = at
         else:
             self._at.append(at)
-        for name in values.keys() - self._columns.keys():
-            self._columns[name] = array("f", [ABSENT]) * (len(self._at) - (0 if is_full else 1))
+        if not values.keys() <= self._columns.keys():
+            for name in values.keys() - self._columns.keys():
+                self._columns[name] = array("f", [ABSENT]) * (len(self._at) - (0 if is_full else 1))
         for name, column in self._columns.items():
             value = values.get(name, ABSENT)
             if is_full:
@@ -117,18 +118,19 @@ class Recent:
         key = (reading.device_uuid, source)
         known = self._latest.get(key)
         seconds = self._interval_seconds if known is None else moment.monotonic - known.monotonic
-        values = {
-            name: value
-            for name, value in reading.values.items()
-            if is_possible(BY_NAME[name], value, max(seconds, 0.0))
-        }
         if known is None:
             known = self._latest[key] = Latest(moment.wall, moment.monotonic)
         known.wall, known.monotonic = moment.wall, moment.monotonic
-        known.gauges = {name: value for name, value in values.items() if not BY_NAME[name].per_cadence}
-        for name, value in values.items():
-            if BY_NAME[name].per_cadence:
+        known.gauges, values = {}, {}
+        for name, value in reading.values.items():
+            metric = BY_NAME[name]
+            if not is_possible(metric, value, max(seconds, 0.0)):
+                continue
+            values[name] = value
+            if metric.per_cadence:
                 known.totals[name] = known.totals.get(name, 0.0) + value
+            else:
+                known.gauges[name] = value
         if self._capacity:
             ring = self._rings.get(key)
             if ring is None:

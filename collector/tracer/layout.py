@@ -201,6 +201,13 @@ NAMES_OFFSET: Final = KERNELS_OFFSET + KERNELS_MAX * KERNEL_BYTES
 TOTAL_BYTES: Final = NAMES_OFFSET + NAMES_BYTES
 """The size of the memory. It never changes; a file of any other size is none of ours."""
 
+_SIZES: Final = slice(Header._fields.index("devices_max"), Header._fields.index("pid"))
+_EXPECTED: Final = (
+    *(DEVICES_MAX, SECONDS_MAX, SLOTS_MAX, KERNELS_MAX, NAMES_BYTES, LOST_MAX, BINS_MAX, OVERHEADS_MAX),
+    *(SECONDS_OFFSET, DEVICES_OFFSET, KERNELS_OFFSET, NAMES_OFFSET),
+    *(SECOND_BYTES, DEVICE_BYTES, BUCKET_BYTES, KERNEL_BYTES),
+)
+_BOOT_ID: Final = Header._fields.index("boot_id")
 _SEQUENCE: Final = struct.Struct("<Q")
 _SEQUENCE_OFFSET: Final = 24
 _FLAGS: Final = struct.Struct("<I")
@@ -265,25 +272,20 @@ def _sequence(memory: Memory) -> int:
 
 def is_ours(header: Header) -> bool:
     """Whether the memory is laid out as this module reads it; then its sizes are no longer just the writer's word."""
-    expected = (
-        *(DEVICES_MAX, SECONDS_MAX, SLOTS_MAX, KERNELS_MAX, NAMES_BYTES, LOST_MAX, BINS_MAX, OVERHEADS_MAX),
-        *(SECONDS_OFFSET, DEVICES_OFFSET, KERNELS_OFFSET, NAMES_OFFSET),
-        *(SECOND_BYTES, DEVICE_BYTES, BUCKET_BYTES, KERNEL_BYTES),
-    )
-    told = header[Header._fields.index("devices_max") : Header._fields.index("pid")]
     sizes = (header.magic, header.version, header.header_bytes, header.total_bytes)
-    return sizes == (MAGIC, VERSION, HEADER_BYTES, TOTAL_BYTES) and told == expected
+    return sizes == (MAGIC, VERSION, HEADER_BYTES, TOTAL_BYTES) and header[_SIZES] == _EXPECTED
 
 
 def parse_header(content: Buffer) -> Header:
     """Read a header from the bytes of ``HEADER_SPAN``; what it says of sizes is believed only after :func:`is_ours`."""
-    values = _HEADER.unpack_from(content)
+    values = list(_HEADER.unpack_from(content))
+    values[_BOOT_ID] = values[_BOOT_ID].rstrip(b"\0")
     scalars, overheads, lost_total = values[: -2 * OVERHEADS_MAX - 1], values[-2 * OVERHEADS_MAX - 1 : -1], values[-1]
     lost = tuple(
         Lost(*_LOST.unpack_from(content, _HEADER.size + n % LOST_MAX * _LOST.size)) for n in _newest(lost_total)
     )
-    rest = (overheads[:OVERHEADS_MAX], overheads[OVERHEADS_MAX:], lost_total, lost)
-    return Header._make((*scalars, *rest))._replace(boot_id=scalars[Header._fields.index("boot_id")].rstrip(b"\0"))
+    rest = (tuple(overheads[:OVERHEADS_MAX]), tuple(overheads[OVERHEADS_MAX:]), lost_total, lost)
+    return Header._make((*scalars, *rest))
 
 
 def _newest(lost_total: int) -> range:
@@ -292,9 +294,12 @@ def _newest(lost_total: int) -> range:
 
 def parse_seconds(content: Buffer, wanted: range | None = None) -> dict[int, Second]:
     """Read the ring of seconds (``SECONDS_SPAN``), by second; of all that were told, or of those that are wanted."""
-    place = Second._fields.index("second")
-    found = (values for values in _SECOND.iter_unpack(content) if wanted is None or values[place] in wanted)
-    return {values[place]: Second._make(values) for values in found if values[place]}
+    if wanted is None:
+        found = map(Second._make, _SECOND.iter_unpack(content))
+        return {one.second: one for one in found if one.second}
+    places = ((second, second % SECONDS_MAX * _SECOND.size) for second in wanted)
+    there = ((second, Second._make(_SECOND.unpack_from(content, place))) for second, place in places)
+    return {second: one for second, one in there if one.second == second}
 
 
 def parse_device(content: Buffer) -> DeviceTotals:
@@ -311,9 +316,14 @@ def device_flags(memory: Memory, ordinal: int) -> int:
     return int(flags)
 
 
-def parse_bucket(content: Buffer) -> tuple[Bucket, tuple[int, ...]]:
-    """Read one bucket (:func:`bucket_span`) and its slots, each the share of a millisecond out of ``SLOT_FULL``."""
-    return Bucket(*_BUCKET.unpack_from(content)), _SLOTS.unpack_from(content, _BUCKET.size)
+def parse_bucket(content: Buffer) -> tuple[Bucket, Sequence[int]]:
+    """Read one bucket (:func:`bucket_span`) and its slots, each the share of a millisecond out of ``SLOT_FULL``.
+
+    Slots stay the bytes that they are, for some seconds of each process are kept: as numbers they would take twenty
+    times as much. They are in the order of this machine, as the tracer's are: both are little-endian.
+    """
+    slots = memoryview(content)[_BUCKET.size : BUCKET_BYTES].cast("H")
+    return Bucket._make(_BUCKET.unpack_from(content)), slots
 
 
 def parse_kernels(content: Buffer, used: int) -> list[Kernel]:

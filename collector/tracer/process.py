@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -59,7 +59,7 @@ class Busy:
     kernels: int = 0
     launches: int = 0
     gaps: int = 0
-    slots: tuple[int, ...] = ()
+    slots: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
