@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -106,7 +107,8 @@ def once_command(root: Root, node: str | None, *, as_json: bool) -> None:
     for device in document["devices"]:
         click.echo(f"{document['node']}  {device['device_uuid']}  {device['gpu_model'] or 'unknown model'}")
         for source, values in device["readings"].items():
-            click.echo(f"    {source:8}" + "".join(f"  {name}={value:g}" for name, value in values.items()))
+            told = "  ".join(f"{name}={value:g}" for name, value in values.items()) or "nothing"
+            click.echo(click.wrap_text(told, shutil.get_terminal_size().columns, f"    {source:8}  ", " " * 14))
 
 
 agent_command.add_command(wrap_command)

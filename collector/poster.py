@@ -257,7 +257,7 @@ class Poster:
         try:
             response = self._pool.request("GET" if body is None else "POST", url, body=body, headers=headers)
         except (urllib3.exceptions.HTTPError, OSError) as cause:
-            raise UnreachableError(f"{url}: no answer ({type(cause).__name__}); data wait in the spool") from cause
+            raise UnreachableError(f"{url}: no answer ({type(cause).__name__}); is the server up?") from cause
         text = f"{url}: answered {response.status} {response.data[:300].decode(errors='replace')!r}"
         try:
             document = json.loads(response.data)

@@ -33,6 +33,7 @@ STREAMLIT_OPTIONS = {
     "client.showErrorDetails": "none",
     "theme.primaryColor": "#0072B2",
     "theme.metricValueFontSize": "1.6rem",
+    "theme.headingFontSizes": '["2.25rem"]',  # the longest title of a page fits a phone's line
 }
 """Serve this machine only, report to nobody, show no buttons for developers, and no insides when a page fails."""
 

@@ -51,3 +51,18 @@ def test_more_memory_in_use_than_there_is_cannot_be_true(bench: Any) -> None:
     found = once(bench)
     assert "memory_used_bytes" not in found[BUSY]
     assert "memory_used_bytes" in found[IDLE]
+
+
+def test_the_readings_of_a_card_fit_a_terminal_of_80_columns(bench: Any) -> None:
+    ran = subprocess.run(
+        bench.command("agent", "once"),
+        cwd=bench.repository,
+        env={**bench.environment("http://127.0.0.1:9", None), "COLUMNS": "80"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = ran.stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(line.startswith("    nvml ") for line in lines)
+    assert "driver_util_ratio=0.9" in ran.stdout
