@@ -65,7 +65,7 @@ def account_over_time(items: Sequence[Row], parts: Sequence[Part]) -> go.Figure:
                 width=[None if long is None else long * 1000 for long in longs],
                 offset=0,
             )
-    figure.update_layout(barmode="stack", height=340, bargap=0)
+    figure.update_layout(barmode="stack", height=400, bargap=0)
     figure.update_yaxes(title="GPUs, mean", rangemode="tozero")
     figure.update_xaxes(title="time (UTC)", type="date")
     figure.update_traces(hovertemplate="%{x|%Y-%m-%d %H:%M}: %{y:.1f} GPUs<extra>%{fullData.name}</extra>")
