@@ -21,7 +21,6 @@ static struct {
     cupti_status (*ActivityRegisterCallbacks)(cupti_requested, cupti_completed);
     /* May be absent. */
     cupti_status (*ActivityRegisterTimestampCallback)(cupti_clock);
-    cupti_status (*ActivitySetAttribute)(uint32_t, size_t *, void *);
     cupti_status (*Subscribe_v2)(cupti_subscriber *, cupti_api_callback, void *, struct cupti_subscriber_parameters *);
     cupti_status (*Unsubscribe)(cupti_subscriber);
     cupti_status (*ActivityEnable_v2)(cupti_subscriber, uint32_t, void *);
@@ -44,7 +43,6 @@ static const struct {
     {"cuptiActivityGetNumDroppedRecords", &cupti.ActivityGetNumDroppedRecords, 1},
     {"cuptiActivityRegisterCallbacks", &cupti.ActivityRegisterCallbacks, 1},
     {"cuptiActivityRegisterTimestampCallback", &cupti.ActivityRegisterTimestampCallback, 0},
-    {"cuptiActivitySetAttribute", &cupti.ActivitySetAttribute, 0},
     {"cuptiSubscribe_v2", &cupti.Subscribe_v2, 0},
     {"cuptiUnsubscribe", &cupti.Unsubscribe, 0},
     {"cuptiActivityEnable_v2", &cupti.ActivityEnable_v2, 0},
@@ -245,10 +243,8 @@ static int arm_subscriber(struct cupti_problem *problem)
 
 static int arm_shared(struct cupti_problem *problem)
 {
-    uint8_t zeroed = 1;
-    size_t size = sizeof zeroed;
-    if (cupti.ActivitySetAttribute) /* else CUPTI zeroes buffers on the launching thread */
-        cupti.ActivitySetAttribute(CUPTI_ATTRIBUTE_ZEROED_OUT_BUFFER, &size, &zeroed);
+    /* That our buffers are zeroed is not said here, though CUPTI then zeroes them on the launching thread: it would hold
+     * for a profiler that comes later, too, whose buffers need not be, and whose records would hold what stood there. */
     if (cupti.ActivityRegisterTimestampCallback)
         cupti.ActivityRegisterTimestampCallback(our->clock);
     cupti_status status = cupti.ActivityRegisterCallbacks(lend, take);

@@ -49,6 +49,7 @@ def test_u30_a_profiler_that_takes_the_shared_callbacks_is_noticed_and_outlived(
             (layout.LOST_CLOCK_ONLY, 0)
         ]
         assert int(application.tell("profiler count")[0]) > 0  # it got what it asked for
+        assert application.tell("dirty") == ["0"]  # in buffers that CUPTI zeroed
         assert _kernels(lost) == 1
         application.do("profiler stop")
         back = application.wait_for("the return", _has_state(layout.STATE_ARMED))

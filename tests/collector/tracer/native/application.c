@@ -85,7 +85,8 @@ static void profiler_requested(uint8_t **buffer, size_t *size, size_t *limit)
 {
     *limit = 0;
     *size = 1 << 16;
-    *buffer = calloc(1, *size);
+    *buffer = malloc(*size);
+    memset(*buffer, 0xff, *size); /* CUPTI zeroes it unless told that it is */
 }
 
 static void profiler_completed(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid_size)
