@@ -113,7 +113,8 @@ class Agent:
     @property
     def rejected(self) -> Counter[str]:
         """Count values that could not be true, by metric, and rows left out because the wall clock had gone back."""
-        return sum((opened.aggregator.rejected for opened in list(self._open)), Counter())
+        # Copied first, each in one step: a scrape may ask while the agent's thread counts.
+        return sum((Counter(dict(opened.aggregator.rejected)) for opened in list(self._open)), Counter())
 
     def run(self, stop: threading.Event) -> None:
         """Work until told to stop. A driver that goes away is opened anew after a while.

@@ -167,7 +167,9 @@ def agent_families(subject: Subject) -> Iterator[Metric]:
         spent.add_metric([source], health.seconds)
         slowest.add_metric([source], health.slowest_seconds)
     yield from (reads, spent, slowest)
-    failures = {(source, why): n for source, health in subject.health.items() for why, n in health.failures.items()}
+    failures = {
+        (source, why): n for source, health in subject.health.items() for why, n in dict(health.failures).items()
+    }
     for name, text, what, counts in (
         ("collect_errors", "Reads that failed.", "source", failures),
         ("driver_errors", "Calls of the driver that failed.", "call", dict(subject.driver.failures)),

@@ -58,6 +58,7 @@ class PodFollower:
     _was_restored: bool = False
     _seen_at: float = 0.0
     _written_at: float = 0.0
+    _is_forgetful: bool = False
 
     def follow(self, tell: Tell, stop: threading.Event) -> None:
         """See ``job_source.Follower``."""
@@ -144,8 +145,15 @@ class PodFollower:
         """Write down what is open, and when it was seen to be."""
         self._written_at = self._seen_at
         found = {uid: _stored(known.records) for uid, known in self._known.items() if known.is_open}
-        self.folder.mkdir(parents=True, exist_ok=True)
-        replace_file(self.folder / MEMORY_FILE, json.dumps({"seen_at": self._seen_at, "open": found}).encode())
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            replace_file(self.folder / MEMORY_FILE, json.dumps({"seen_at": self._seen_at, "open": found}).encode())
+        except OSError as error:
+            if not self._is_forgetful:
+                LOG.warning("%s: %s; what is open is not remembered until there is room", self.folder, error.strerror)
+            self._is_forgetful = True
+            return
+        self._is_forgetful = False
 
     def _restore(self) -> None:
         if self._was_restored:

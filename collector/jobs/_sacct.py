@@ -80,7 +80,9 @@ class Sacct:
             patience = _Patience(process, self.timeout_seconds)
             try:
                 yield from _pieces(process, patience)
-                code = process.wait()
+                code = process.wait(self.timeout_seconds)  # it has said all, and may hang all the same
+            except subprocess.TimeoutExpired as cause:
+                raise TooMuchError(f"{self.command}: does not end (jobs.slurm_timeout_seconds)") from cause
             finally:
                 patience.pause()
                 _end(process)

@@ -42,25 +42,24 @@ class Processes:
         who = self.processes.identity(witness.pid)
         if who is None:
             return None
+        if who in self._running:  # a step of the clock would move the boot, and make another job of it
+            return kind.Claim(self._running[who], "process")
         start_at = self.processes.boot_at() + who.start_ticks / self.ticks_per_second
         job_key = f"{self.cluster}/{self.node}-{who.pid}-{int(start_at)}#0"
         attempt_key = f"{job_key}:{int(start_at)}"
-        if who not in self._running:
-            self._running[who] = attempt_key
-            self._news += [
-                Job(
-                    job_key=job_key,
-                    cluster=self.cluster,
-                    scheduler_job_id=str(who.pid),
-                    source="process",
-                    name=self.processes.name(who.pid),
-                    user=_user_name(witness.user_id),
-                    submit_at=start_at,
-                ),
-                Attempt(
-                    attempt_key, job_key, AttemptState.RUNNING, None, start_at, None, "process", node_list=self.node
-                ),
-            ]
+        self._running[who] = attempt_key
+        self._news += [
+            Job(
+                job_key=job_key,
+                cluster=self.cluster,
+                scheduler_job_id=str(who.pid),
+                source="process",
+                name=self.processes.name(who.pid),
+                user=_user_name(witness.user_id),
+                submit_at=start_at,
+            ),
+            Attempt(attempt_key, job_key, AttemptState.RUNNING, None, start_at, None, "process", node_list=self.node),
+        ]
         return kind.Claim(attempt_key, "process")
 
     def records(self) -> list[Record]:

@@ -22,8 +22,8 @@ PERCENT_MAX: Final = 100
 class Processes:
     """Reads the lists and the samples of processes, with a cursor per device and process."""
 
-    def __init__(self, driver: Driver, proc: Path = Path("/proc")) -> None:
-        """Read through a driver; ``proc`` is the host's process table."""
+    def __init__(self, driver: Driver, proc: Path | None) -> None:
+        """Read through a driver; ``proc`` is the host's process table, None where that is not to be seen."""
         self._driver = driver
         self._proc = proc
         self._newest: dict[str, dict[int, int]] = {}
@@ -88,6 +88,8 @@ class Processes:
         return {pid: sum(values) / len(values) / PERCENT_MAX for pid, values in found.items()}
 
     def _is_mps(self, pid: int) -> bool:
+        if self._proc is None:  # such a number may be anybody's here
+            return False
         try:
             return (self._proc / str(pid) / "comm").read_text(encoding="utf-8", errors="replace").strip() == MPS_COMMAND
         except OSError:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from collector.processes import ProcessTable
 from collector.source import Reading, Source, SourceContext
 from collector.sources import _fields
 from collector.sources._counters import WATTS_MAX, Energy
@@ -34,13 +36,16 @@ METRICS = (
 class NvmlReader:
     """Reads the gauges of each device, and its counters as the amounts since the reading before."""
 
-    def __init__(self, driver: Driver, *, tells_memory_util: bool = False) -> None:
-        """Read through an open driver; ``tells_memory_util`` costs one call more, for the exporter's dcgm names."""
+    def __init__(self, driver: Driver, proc: Path | None = Path("/proc"), *, tells_memory_util: bool = False) -> None:
+        """Read through an open driver; ``proc`` is the host's process table, None where that is not to be seen.
+
+        ``tells_memory_util`` costs one call more, for the exporter's dcgm names.
+        """
         self._driver = driver
         self._tells_memory_util = tells_memory_util
         self._energy = Energy(driver)
         self._fields = Fields(driver)
-        self._processes = Processes(driver)
+        self._processes = Processes(driver, proc)
         self._power = SampleBuffer(driver, "power_watts", SAMPLES_OF_POWER, WATTS_MAX * 1000)
         self._utilization = SampleBuffer(driver, "driver_util_ratio", SAMPLES_OF_UTILIZATION, PERCENT_MAX)
 
@@ -108,9 +113,12 @@ def _known(values: dict[str, float | None]) -> dict[str, float]:
 
 
 def _open(context: SourceContext) -> NvmlReader:
-    from collector.settings import EXPORTER_DCGM_NAMES  # which imports this module for its constant
+    from collector.settings import EXPORTER_DCGM_NAMES, PROC_ROOT  # which imports this module for its constant
 
-    return NvmlReader(context.driver, tells_memory_util=context.settings[EXPORTER_DCGM_NAMES])
+    settings = context.settings
+    proc = Path(settings[PROC_ROOT])
+    seen = proc if ProcessTable(proc).sees_host_pids() else None
+    return NvmlReader(context.driver, seen, tells_memory_util=settings[EXPORTER_DCGM_NAMES])
 
 
 SOURCE = Source(

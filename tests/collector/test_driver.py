@@ -18,6 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from collector.driver import Driver, DriverGoneError, mig_profile_of, share_of_profile
+from collector.processes import HOST_PID_NAMESPACE
+from collector.settings import PROC_ROOT
 from collector.simulate.standin import (
     NEVER_RETURNS,
     STATE_VARIABLE,
@@ -36,6 +38,7 @@ from collector.sources import gpm, nvml
 from collector.sources._counters import Energy
 from collector.sweep import SourceHealth, sweep
 from collector.watch import EventWatch
+from tests.collector.proctree import ProcTree
 from warehouse.contract.errors import TrueloadError
 from warehouse.contract.settings import Settings
 
@@ -417,6 +420,18 @@ def test_u06_the_mps_server_is_nobodys_job_and_its_clients_are(rig: Rig, tmp_pat
     finally:
         server.kill()
         server.wait()
+
+
+@pytest.mark.parametrize(("namespace", "pids"), [(HOST_PID_NAMESPACE, ()), ("pid:[4026532999]", (77,))])
+def test_u06_a_name_is_looked_up_where_the_settings_say_and_only_with_the_hosts_pids(
+    rig: Rig, tmp_path: Path, namespace: str, pids: tuple[int, ...]
+) -> None:
+    tree = ProcTree(tmp_path / "proc", namespace)
+    tree.add(77, name="nvidia-cuda-mps")
+    settings = Settings({PROC_ROOT.name: str(tree.root)})
+    rig.readers["nvml"] = nvml.SOURCE.open(SourceContext(rig.driver, settings))
+    rig.change(0, processes=(StandinProcess(77, 2**20, 0.3),))
+    assert rig.round()["nvml"][rig.cards[0].uuid].pids == pids
 
 
 def test_slow_downs_and_traffic_come_from_counters(rig: Rig) -> None:

@@ -332,6 +332,18 @@ def test_a_collector_that_was_away_ends_what_went_when_it_was_last_seen(
     assert ends == {Attempt: T0 + 500, Allocation: T0 + 500}
 
 
+def test_a_disk_that_takes_nothing_costs_the_memory_of_what_is_open_alone(
+    server: KubeServer, follow: Callable[..., Followed], tmp_path: Path
+) -> None:
+    (tmp_path / "jobs").write_text("a file where the folder should be")
+    server.put(pod("a"))
+    one = follow()
+    one.wait(lambda: "uid-a" in one.states())
+    server.put(pod("b"))
+    one.wait(lambda: "uid-b" in one.states())
+    assert one.errors == []
+
+
 def test_outside_a_cluster_the_address_must_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(BadUseError, match=r"jobs\.kubernetes_url"):

@@ -62,3 +62,13 @@ def test_a_process_that_is_gone_is_nobodys(tmp_path: Path) -> None:
     assert isinstance(reader, Processes)
     assert reader.claim(seen(42)) is None
     assert reader.holdings() == []
+
+
+def test_u29_a_step_of_the_clock_makes_no_other_job_of_a_process(tmp_path: Path) -> None:
+    tree = ProcTree(tmp_path / "proc")
+    tree.add(42, start_ticks=5000)
+    jobs = Processes("c", "desk", ProcessTable(tree.root))
+    first = jobs.claim(seen(42))
+    (tree.root / "stat").write_text("cpu 1 2 3\nbtime 1700003600\n")
+    assert jobs.claim(seen(42)) == first
+    assert len(jobs.records()) == 2

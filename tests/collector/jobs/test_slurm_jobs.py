@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 from collector.cgroups import Place, place_of
-from collector.job_source import Claim, Witness
+from collector.job_source import Claim, TooMuchError, Witness
+from collector.jobs._sacct import Sacct
 from collector.jobs.slurm import JOB_SOURCE, JOBS_DIR, KEPT_SECONDS, SlurmJobs
 from warehouse.contract.errors import BadInputError
 from warehouse.contract.settings import Settings
@@ -196,3 +198,13 @@ def test_a_hook_without_a_job_number_writes_nothing(repository: Path, tmp_path: 
     run_hook(repository, "prolog", tmp_path, SLURM_JOB_ID=job_id)
     run_hook(repository, "epilog", tmp_path, SLURM_JOB_ID=job_id)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sacct_that_has_said_all_and_does_not_end_is_ended(tmp_path: Path) -> None:
+    command = tmp_path / "sacct"
+    command.write_text("#!/bin/sh\necho JobID\necho 7\nexec sleep 300 >&-\n")
+    command.chmod(0o755)
+    begin = time.monotonic()
+    with pytest.raises(TooMuchError, match="does not end"):
+        list(Sacct(str(command), "", 0.5).pieces(("JobID",), 0.0, 1.0))
+    assert time.monotonic() - begin < 60.0
