@@ -2,7 +2,7 @@
  * The part of CUPTI's and libcuda's binary interface that the tracer uses, declared here from its documented layout so
  * that neither a CUDA toolkit nor a vendor header is needed to build.
  *
- * Records only ever grew at their end: the fields below lie at the same offsets in CUPTI 12.1, 12.9, 13.0 and 13.4
+ * Records only ever grew at their end: the fields below lie at the same offsets in CUPTI 12.1, 12.9, 13.0, 13.4 and 13.5
  * (compared with offsetof over each release's header). Every record is therefore read as its common beginning, and
  * CUPTI's own iterator steps from one to the next.
  */
