@@ -8,13 +8,54 @@ from __future__ import annotations
 
 import os
 import pwd
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from collector import job_source as kind
+from collector.aside import Aside
 from collector.processes import ProcessId, ProcessTable
+from warehouse.contract.errors import UnreachableError
 from warehouse.contract.model import Attempt, AttemptState, Job, Record
 from warehouse.contract.settings import Settings
+
+ASKED_MAX: Final = 8
+"""Users whose name is asked for at a time: each is a thread while a directory service does not answer."""
+
+
+@dataclass(slots=True)
+class UserNames:
+    """Names of users. A site's directory may hang: whose name does not come in time is told by number."""
+
+    patience_seconds: float
+    ask: Callable[[int], str]
+    _known: dict[int, str] = field(default_factory=dict)
+    _asked: dict[int, Aside[str]] = field(default_factory=dict)
+
+    def __call__(self, user_id: int) -> str:
+        """Give the name, or the number where there is none or it is not told in time."""
+        if user_id in self._known:
+            return self._known[user_id]
+        if user_id not in self._asked:
+            if len(self._asked) >= ASKED_MAX:
+                return str(user_id)
+            self._asked[user_id] = Aside(f"user {user_id}", lambda: self.ask(user_id), self.patience_seconds)
+        try:
+            name = self._asked[user_id]()
+        except UnreachableError:
+            return str(user_id)
+        del self._asked[user_id]
+        self._known[user_id] = name
+        return name
+
+
+def name_of(user_id: int) -> str:
+    """Ask the system for a user's name, which may ask a directory service; the number where it knows none."""
+    try:
+        return pwd.getpwuid(user_id).pw_name
+    except KeyError:
+        return str(user_id)
 
 
 @dataclass(slots=True)
@@ -29,6 +70,8 @@ class Processes:
     ticks_per_second: int = 100
     remembered: int = 1024
     """Processes that are known before those that have ended are looked for; grows with those that live."""
+
+    user_name: Callable[[int], str] = name_of
 
     _running: dict[ProcessId, str] = field(default_factory=dict)
     _news: list[Record] = field(default_factory=list)
@@ -55,7 +98,7 @@ class Processes:
                 scheduler_job_id=str(who.pid),
                 source="process",
                 name=self.processes.name(who.pid),
-                user=_user_name(witness.user_id),
+                user=None if witness.user_id is None else self.user_name(witness.user_id),
                 submit_at=start_at,
             ),
             Attempt(attempt_key, job_key, AttemptState.RUNNING, None, start_at, None, "process", node_list=self.node),
@@ -71,21 +114,13 @@ class Processes:
         return news
 
 
-def _user_name(user_id: int | None) -> str | None:
-    if user_id is None:
-        return None
-    try:
-        return pwd.getpwuid(user_id).pw_name
-    except KeyError:
-        return str(user_id)
-
-
 def _open(settings: Settings) -> Processes:
     from collector.agent import node_name
-    from collector.settings import CLUSTER, PROC_ROOT
+    from collector.settings import CALL_PATIENCE_SECONDS, CLUSTER, PROC_ROOT
 
     table = ProcessTable(Path(settings[PROC_ROOT]))
-    return Processes(settings[CLUSTER], node_name(settings), table, os.sysconf("SC_CLK_TCK"))
+    names = UserNames(settings[CALL_PATIENCE_SECONDS], name_of)
+    return Processes(settings[CLUSTER], node_name(settings), table, os.sysconf("SC_CLK_TCK"), user_name=names)
 
 
 JOB_SOURCE = kind.JobSource(

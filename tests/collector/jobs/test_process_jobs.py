@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
 
 from collector.cgroups import Place
 from collector.job_source import Claim, Witness
-from collector.jobs.process import JOB_SOURCE, Processes
+from collector.jobs.process import ASKED_MAX, JOB_SOURCE, Processes, UserNames
 from collector.processes import ProcessTable
 from collector.settings import CLUSTER, NODE, PROC_ROOT
 from tests.collector.proctree import ProcTree
@@ -72,3 +74,24 @@ def test_u29_a_step_of_the_clock_makes_no_other_job_of_a_process(tmp_path: Path)
     (tree.root / "stat").write_text("cpu 1 2 3\nbtime 1700003600\n")
     assert jobs.claim(seen(42)) == first
     assert len(jobs.records()) == 2
+
+
+def test_a_directory_that_does_not_answer_costs_names_and_no_time() -> None:
+    answer, asked = threading.Event(), []
+
+    def ask(user_id: int) -> str:
+        asked.append(user_id)
+        assert answer.wait(60.0)
+        return f"user-{user_id}"
+
+    names = UserNames(0.01, ask)
+    begin = time.monotonic()
+    assert [names(user_id) for user_id in range(20)] == [str(user_id) for user_id in range(20)]
+    assert names(0) == "0"
+    assert time.monotonic() - begin < 30.0
+    assert sorted(asked) == list(range(ASKED_MAX))
+    answer.set()
+    deadline = time.monotonic() + 30.0
+    while names(0) != "user-0":
+        assert time.monotonic() < deadline
+    assert (names(0), asked.count(0)) == ("user-0", 1)
