@@ -85,13 +85,12 @@ class KernelsReader:
             pids |= self._hear(*self._heard.popleft())
         self._roster.update(pids)
         self._book.overlapping = self._roster.overlapping
-        gone = self._roster.gone()
         devices = self._by_bare_uuid()
         for member in self._in_turn():
             self._look(member, offset_seconds, devices)
             if time.monotonic() - begin > self._round_seconds:
                 break
-        for member in gone:
+        for member in self._roster.gone():
             self._say_goodbye(member, offset_seconds, devices)
         self._close(int(begin))
         for why in self._roster.refused.keys() - self._said:

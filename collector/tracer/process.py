@@ -95,6 +95,9 @@ class TracedProcess:
     next_second: int = 0
     """The first second, by its own clock, that was not told yet."""
 
+    is_writing: bool = False
+    """Whether it had written something between the last two looks: then it lived in the meantime."""
+
     uuids: dict[int, str] = field(default_factory=dict)
     """Its devices: by ordinal, UUIDs without prefix."""
 
@@ -105,13 +108,16 @@ class TracedProcess:
             Refused: the memory is not what it should be, or is being written without end.
 
         """
+        self.is_writing = False
         header = read_header(self.memory, own_pid, start_ticks)
         closed = header.closed_until_nanoseconds // SECOND
         if closed + self.clock_shift_seconds > now_second + AHEAD_SECONDS:
             raise Refused("tells of a time to come")
         if self.header is None:
             self.next_second = max(since_second - self.clock_shift_seconds, header.started_at_nanoseconds // SECOND)
-        self.header = header
+        before, self.header = self.header, header
+        has_written = before is None or header.updated_at_nanoseconds != before.updated_at_nanoseconds
+        self.is_writing = has_written and header.state != layout.STATE_ENDED
         if header.state == layout.STATE_ENDED:  # it closes all; what lies behind its end is no time of its own
             closed = min(closed, header.updated_at_nanoseconds // SECOND + 1)
         if closed <= self.next_second:
@@ -153,8 +159,10 @@ class TracedProcess:
         """Look for devices that have got a name; say whether all that are used have one."""
         is_complete = True
         for ordinal in range(layout.DEVICES_MAX):
+            if ordinal in self.uuids:
+                continue
             flags = layout.device_flags(self.memory, ordinal)
-            if ordinal in self.uuids or not flags & layout.DEVICE_USED:
+            if not flags & layout.DEVICE_USED:
                 continue
             if not flags & layout.DEVICE_HAS_UUID:
                 is_complete = False

@@ -130,8 +130,12 @@ class Roster:
         return {pid for pid, times in self._tried.items() if times & (times - 1) == 0}
 
     def gone(self) -> list[Member]:
-        """Give the members whose process has ended; their memory still stands as it was left."""
-        return [member for who, member in self.members.items() if self._table.identity(who.pid) != who]
+        """Give the members whose process has ended; their memory still stands as it was left.
+
+        Who has just written lives, and is not looked up: it is a round later, if it does not write again.
+        """
+        silent = [member for member in self.members.values() if not member.traced.is_writing]
+        return [member for member in silent if self._table.identity(member.who.pid) != member.who]
 
     def drop(self, member: Member) -> None:
         """Let a member's memory go."""
