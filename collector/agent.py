@@ -114,7 +114,8 @@ class Agent:
     def rejected(self) -> Counter[str]:
         """Count values that could not be true, by metric, and rows left out because the wall clock had gone back."""
         # Copied first, each in one step: a scrape may ask while the agent's thread counts.
-        return sum((Counter(dict(opened.aggregator.rejected)) for opened in list(self._open)), Counter())
+        counts = [count for one in list(self._open) for count in (one.aggregator.rejected, one.processes.rejected)]
+        return sum((Counter(dict(count)) for count in counts), Counter())
 
     def run(self, stop: threading.Event) -> None:
         """Work until told to stop. A driver that goes away is opened anew after a while.

@@ -6,6 +6,7 @@ of the same process where it is traced: each row has its source, as with devices
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 PROCESSES_MAX: Final = 2048
 """Processes on devices of one node that are followed at once; each costs some kilobytes."""
 
+TOO_MANY: Final = "processes beyond those that are followed"
 COLUMNS: Final = ("driver_util_ratio", "memory_used_bytes")
 _BETWEEN: Final = "\n"
 """Between device and process in the name of a track; neither can hold it."""
@@ -33,11 +35,19 @@ class ProcessRows:
         self._place = place
         self._seen: set[str] = set()
 
+    @property
+    def rejected(self) -> Counter[str]:
+        """Count values that cannot be true, by metric, and readings of processes beyond those that are followed."""
+        return self._aggregator.rejected
+
     def add(
         self, moment: Moment, readings: Iterable[Reading], owner_of: Callable[[int], str | None]
     ) -> list[ProcessSample]:
         """Take what was read in one round; give the rows that are complete. ``owner_of`` names a process's attempt."""
-        split = list(_split(readings))[:PROCESSES_MAX]
+        split = list(_split(readings))
+        if len(split) > PROCESSES_MAX:
+            self.rejected[TOO_MANY] += len(split) - PROCESSES_MAX
+            del split[PROCESSES_MAX:]
         rows = self._aggregator.add(moment, split)
         now = {one.device_uuid for one in split}
         if now != self._seen:

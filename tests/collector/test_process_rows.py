@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collector.aggregate import Aggregator, Moment
-from collector.process_rows import ProcessRows
+from collector.process_rows import PROCESSES_MAX, TOO_MANY, ProcessRows
 from collector.source import ProcessReading, Reading
 from warehouse.contract.model import ProcessSample
 
@@ -59,3 +59,10 @@ def test_one_process_on_two_devices_has_two_rows() -> None:
     two = [Reading(name, {}, None, (ProcessReading(71, {"memory_used_bytes": 1.0}),)) for name in ("GPU-a", "GPU-b")]
     rows, _ = rows_over([two] * 11)
     assert [(row.device_uuid, row.pid) for row in rows] == [("GPU-a", 71), ("GPU-b", 71)]
+
+
+def test_u07_what_is_left_out_is_counted() -> None:
+    """A share above 1 cannot be true; of more processes than are followed the rest has no rows."""
+    many = reading(*((pid, {"memory_used_bytes": 1.0}) for pid in range(PROCESSES_MAX + 3)))
+    _, made = rows_over([many, [*reading((71, {"driver_util_ratio": 42.0}))]])
+    assert made.rejected == {TOO_MANY: 3, "driver_util_ratio": 1}
