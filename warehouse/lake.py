@@ -200,8 +200,20 @@ def drop_day(transaction: Transaction, day: SealedDay) -> None:
 def _day_query(table: str, day: date, old: Path | None) -> str:
     hot = f"SELECT * FROM \"{table}\" WHERE {time_of(table)}::DATE = DATE '{day.isoformat()}'"
     if old is not None:
-        hot = f"{hot} UNION ALL BY NAME SELECT * FROM {layout.read(old / layout.PART)}"
+        hot = f"{_without_sealed(table, hot, old)} UNION ALL BY NAME SELECT * FROM {layout.read(old / layout.PART)}"
     return f"SELECT * FROM ({hot}) ORDER BY {ORDER[table]}"
+
+
+def _without_sealed(table: str, hot: str, old: Path) -> str:
+    """Give the SQL of hot rows but those that are sealed already, value for value.
+
+    Batches come a second time as new ones where the ledger was lost with the hot file.
+    """
+    time = time_of(table)
+    empty = f'SELECT * FROM "{table}" LIMIT 0'  # a column that came after the day was sealed is absent in it
+    sealed = f"({empty}) UNION ALL BY NAME SELECT * FROM {layout.read(old / layout.PART)}"
+    beside = f"SELECT * FROM ({sealed}) WHERE {time} IN (SELECT {time} FROM ({hot}))"
+    return f"SELECT * FROM ({hot} EXCEPT ALL {beside})"
 
 
 def _write_part(transaction: Transaction, query: str, folder: Path) -> None:

@@ -79,6 +79,13 @@ def test_late_rows_show_at_once_and_the_next_seal_rewrites_the_day(store: Store,
     assert hot(store) == 1
 
 
+def test_rows_that_come_again_after_their_day_was_sealed_are_kept_once(store: Store, tmp_path: Path) -> None:
+    lake.seal(store, tmp_path, "device_sample", FIRST)
+    add(store, [10.0, 15.0, 20.0])  # as new ones, for the ledger was lost
+    assert lake.seal(store, tmp_path, "device_sample", FIRST).row_count == 3
+    assert seen(store) == [10.0, 15.0, 20.0, SECONDS_PER_DAY]
+
+
 def test_a_reader_that_began_before_a_seal_sees_everything_once(store: Store, tmp_path: Path) -> None:
     lake.seal(store, tmp_path, "device_sample", FIRST)
     add(store, [15.0])
