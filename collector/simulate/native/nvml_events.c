@@ -10,7 +10,7 @@ struct nvml_event_set {
     uint64_t looked_at_microseconds; /* the write of the state that nothing more can come of */
 };
 
-enum { poll_milliseconds = 125 }; /* a driver wakes its caller; looking more often would cost what nothing real does */
+enum { poll_milliseconds = 250 }; /* a driver wakes its caller; looking more often would cost what nothing real does */
 static const unsigned long long supported_kinds = 0x1 | 0x2 | 0x8; /* corrected ECC, uncorrected ECC, Xid */
 
 EXPORT nvml_status nvmlEventSetCreate(nvml_event_set_handle *set)
