@@ -402,9 +402,15 @@ def open_store(
             return open_store(data, create=create, memory_limit_bytes=memory_limit_bytes, recover=True)
         raise cause if isinstance(cause, StoreError) else _migration_error(path, cause) from cause
     store = Store(connection, data, counter)
-    store.look_for_files()
-    if is_older:
-        store.take_note_of_node_keys()
+    try:
+        store.look_for_files()
+        if is_older:
+            store.take_note_of_node_keys()
+    except duckdb.Error as cause:  # noted by then where it tells of damage
+        store.close()
+        if recover and source is None and store.damage is not None:
+            return open_store(data, create=create, memory_limit_bytes=memory_limit_bytes, recover=True)
+        raise StoreError(f"{path}: cannot be read ({str(cause).splitlines()[0]})") from cause
     return store
 
 

@@ -24,6 +24,9 @@ MOST_BYTES: Final = 1024**3
 """A document of some 80,000 jobs; ask for shorter windows, or for text, beyond."""
 
 EXPECTED: Final = 'a document of `sacct --json`: an object with a list "jobs"'
+_NOT_SO: Final = (TypeError, ValueError, AttributeError, OverflowError)
+"""What reading raises where a value has another shape than any version gives it."""
+
 Object = Mapping[str, Any]
 Numbered = tuple[int, SacctRow | BadRowError]
 
@@ -58,14 +61,15 @@ def _rows(path: Path, consumed: Callable[[int], None]) -> Iterator[Numbered]:
             continue
         try:
             own = _job(job)
-        except (TypeError, ValueError, AttributeError) as cause:
+        except _NOT_SO as cause:
             yield number, BadRowError("bad job", f"cannot be read ({cause})")
             continue
         yield number, own
-        for step in job.get("steps") or ():
+        steps = job.get("steps")
+        for step in steps if isinstance(steps, list) else ():
             try:
                 yield number, _step(step, own)
-            except (TypeError, ValueError, AttributeError) as cause:
+            except _NOT_SO as cause:
                 yield number, BadRowError("bad step", f"cannot be read ({cause})")
 
 

@@ -135,3 +135,10 @@ def test_what_is_no_accounting_is_said(memory_client: Make, tmp_path: Path, text
     path.write_text(text)
     (error,) = load_files(memory_client(), sacct_json.IMPORTER, [path], OPTIONS).errors
     assert message in error.detail
+
+
+@pytest.mark.parametrize("steps", [1, "x", True, {"step": 1}, [1], [None]])
+def test_steps_of_no_known_shape_cost_the_job_nothing(memory_client: Make, tmp_path: Path, steps: Any) -> None:
+    client = memory_client()
+    load(client, tmp_path, job(steps=steps))
+    assert [row["state"] for row in client.table("attempt")] == ["completed"]
