@@ -21,8 +21,8 @@ from typing import Any, Final
 SLICE_SECONDS: Final = 0.05
 """How often a patient wait looks whether it is still wanted."""
 
-HELP_SECONDS: Final = 0.002
-"""After so long without any job taken another thread comes to help: ten slow lanes are all at work within 20 ms."""
+HELP_SECONDS: Final = 0.005
+"""After so long without any job taken another thread comes to help: ten slow lanes are all at work within 50 ms."""
 
 
 @dataclass(slots=True)
