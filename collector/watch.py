@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import ctypes
-import logging
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from collector.faults import Fault, fault_of
 
 if TYPE_CHECKING:
-    from collector.driver import Driver, KnownDevice
+    from collections.abc import Callable
 
-LOG = logging.getLogger("trueload.driver")
+    from collector.driver import Driver, KnownDevice
+    from collector.lanes import Job
+
 WAIT_MILLISECONDS: Final = 500
 """How long one wait lasts: the thread has to notice within it that it shall end."""
 
 GOODBYE_SECONDS: Final = 1.5
+LANE: Final = "driver events"
+"""Where calls for the whole driver are made, so that one that never returns holds up events alone."""
+
 KINDS: Final = {0x1: "ecc_corrected", 0x2: "ecc_uncorrected", 0x8: "xid"}
 """NVML's bits for kinds of events (nvml.h, ``nvmlEventType…``), and the kind of event in the store."""
 
@@ -36,12 +41,10 @@ class EventWatch:
 
     def start(self) -> None:
         """Begin to wait, if any device reports events."""
-        nvml = self._driver.nvml
-        try:
-            self._set = nvml.nvmlEventSetCreate()
-        except nvml.NVMLError as error:
-            self._driver.count("nvmlEventSetCreate", str(error))
+        created = self._on_lane("nvmlEventSetCreate", self._driver.nvml.nvmlEventSetCreate)
+        if created is None:
             return
+        self._set = created.value
         cards = [device for device in self._driver.living() if device.parent_uuid is None]
         jobs = {card.lane: (lambda card=card: self._register(card)) for card in cards}
         done = self._driver.lanes.run(jobs, self._driver.patience_seconds)
@@ -58,13 +61,18 @@ class EventWatch:
                 return False
         registering = any(self._driver.lanes.busy(device.lane) for device in self._driver.devices)
         if self._set is not None and not registering:  # a registration that is still out writes to the set
-            nvml = self._driver.nvml
-            try:
-                nvml.nvmlEventSetFree(self._set)
-            except nvml.NVMLError as error:
-                LOG.debug("event set: %s", error)
+            self._on_lane("nvmlEventSetFree", partial(self._driver.nvml.nvmlEventSetFree, self._set))
         self._set = None
-        return True
+        return not self._driver.lanes.busy(LANE)
+
+    def _on_lane(self, name: str, call: Callable[[], Any]) -> Job | None:
+        """Make a call that is of no device, and may never return; None where it failed or is still out."""
+        done = self._driver.lanes.run({LANE: call}, self._driver.patience_seconds).get(LANE)
+        if done is None:
+            self._driver.count(name, "does not return")
+        elif done.error is not None:
+            self._driver.count(name, str(done.error))
+        return done if done is not None and done.error is None else None
 
     def _register(self, card: KnownDevice) -> bool:
         kinds = self._driver.call(card, "nvmlDeviceGetSupportedEventTypes")

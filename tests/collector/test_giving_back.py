@@ -75,6 +75,22 @@ def test_an_event_set_is_kept_while_a_registration_is_out(rig: Rig, freed: list[
     assert freed == []
 
 
+@pytest.mark.parametrize("call", ["nvmlEventSetCreate", "nvmlEventSetFree"])
+def test_a_call_for_events_that_never_returns_keeps_nobody(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    over = threading.Event()
+    watch = EventWatch(rig.driver)
+    monkeypatch.setattr(rig.driver.nvml, call, lambda *_given: over.wait(60))
+    begin = time.monotonic()
+    watch.start()
+    assert not watch.stop()  # the library must not be shut down under the call
+    assert time.monotonic() - begin < 30
+    assert rig.driver.failures[call, "does not return"] == 1
+    assert rig.round()
+    over.set()
+
+
 def test_a_card_that_hangs_when_the_driver_is_opened_does_not_keep_the_others_back(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
