@@ -257,7 +257,7 @@ def test_without_a_server_everything_waits_in_the_spool_and_arrives_later(
     with running(bench, bench.environment(receiver.url, token_file)) as child:
         wait_until(lambda: len(receiver.batches) > waiting)
         stop(child)
-    sequences = [batch.sequence for batch in receiver.batches]
+    sequences = sorted(batch.sequence for batch in receiver.batches)  # several are under way at once
     assert sequences == list(range(1, len(sequences) + 1))
     assert len({batch.boot_id for batch in receiver.batches}) == 1
     assert len([row for row in receiver.rows("device") if row["state"] == "up"]) == 2  # told once, not at each start

@@ -191,7 +191,8 @@ def test_u01_power_and_energy_are_split_the_same_way(shared: Shared) -> None:
         "max(cadence_seconds) AS seconds FROM device_sample WHERE energy_joules IS NOT NULL GROUP BY sampled_at)"
     )
     assert (found["least"], found["most"]) == (pytest.approx(WATTS, rel=1e-5), pytest.approx(WATTS, rel=1e-5))
-    assert found["joules"] == pytest.approx(WATTS * found["seconds"], rel=0.1)
+    # The first stretch knows the counter only from its first reading on; counted for each sharer it would be thrice.
+    assert 0.7 * WATTS * found["seconds"] < found["joules"] < 1.1 * WATTS * found["seconds"]
 
 
 def test_u01_each_owner_sees_a_third_and_nobody_elses(shared: Shared) -> None:
