@@ -10,11 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from collector.benchmarks._cards import GIB, card
 from collector.simulate import layout
 from collector.simulate.standin import (
     NEVER_RETURNS,
-    GpmCounters,
-    StandinCounters,
     StandinDevice,
     StandinEvent,
     StandinFault,
@@ -25,7 +24,6 @@ from collector.simulate.standin import (
 
 CARDS: Final = 8
 TICK_SECONDS: Final = 0.1
-GIB: Final = 1024**3
 CALLS: Final = tuple(sorted(layout.FAULTABLE_CALLS))
 CODES: Final = (0, 2, 3, 4, 6, 7, 10, 13, 17, 21, 25, 27, 999)
 """Return codes that cost one call, of NVML's (nvml.h, ``nvmlReturn_t``); unknown ones among them."""
@@ -53,30 +51,6 @@ class Trouble:
     card: int
     until: float
     change: Change
-
-
-def card(place: int, seconds: float, processes: Sequence[StandinProcess] = ()) -> StandinDevice:
-    """Give a card as it is when nothing is wrong, so long after its start."""
-    busy_seconds = seconds / 2
-    return StandinDevice(
-        uuid=f"GPU-{place:08d}-0000-0000-0000-000000000000",
-        name="NVIDIA H100 80GB HBM3",
-        pci_bus_id=f"00000000:{0x10 + place:02X}:00.0",
-        minor_number=place,
-        memory_total_bytes=80 * GIB,
-        memory_used_bytes=40 * GIB,
-        driver_util_ratio=0.9,
-        power_watts=500.0,
-        energy_joules=500.0 * seconds,
-        temperature_celsius=60.0,
-        sm_clock_hertz=1.98e9,
-        memory_clock_hertz=2.6e9,
-        memory_temperature_celsius=70.0,
-        gpm=GpmCounters(seconds, *(busy_seconds,) * 8),
-        counters=StandinCounters(power_capped_seconds=busy_seconds, pcie_received_bytes=int(1e9 * seconds)),
-        nvlink_bytes=(int(1e9 * seconds), int(1e9 * seconds)),
-        processes=tuple(processes),
-    )
 
 
 def _fault(draw: random.Random) -> Change:

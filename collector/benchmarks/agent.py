@@ -15,17 +15,15 @@ import threading
 import time
 import urllib.error
 import urllib.request
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from collector.benchmarks._cards import GIB, card, uuid_of
 from collector.benchmarks._traced import running
 from collector.simulate.standin import (
     STATE_VARIABLE,
-    GpmCounters,
-    StandinCounters,
     StandinDevice,
     StandinProcess,
     StandinState,
@@ -69,7 +67,7 @@ def measure(seconds: float, *, is_traced: bool) -> Measured:
     """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="trueload-bench-")))
-        cards = [_uuid(place) for place in range(CARDS)]
+        cards = [uuid_of(place) for place in range(CARDS)]
         traced = stack.enter_context(running(cards) if is_traced else _still(CARDS))
         still = stack.enter_context(_still(IDLE_PER_CARD * CARDS))
         pids = [(traced[place], *still[place::CARDS]) for place in range(CARDS)]
@@ -113,32 +111,9 @@ def _still(count: int) -> Iterator[list[int]]:
             child.wait()
 
 
-def _uuid(place: int) -> str:
-    return f"GPU-{uuid.UUID(int=place)}"
-
-
 def _cards(elapsed_seconds: float, pids: Sequence[Sequence[int]]) -> list[StandinDevice]:
-    busy_seconds = elapsed_seconds / 2
     return [
-        StandinDevice(
-            uuid=_uuid(place),
-            name="NVIDIA H100 80GB HBM3",
-            pci_bus_id=f"00000000:{0x10 + place:02X}:00.0",
-            minor_number=place,
-            memory_total_bytes=80 * 1024**3,
-            memory_used_bytes=40 * 1024**3,
-            driver_util_ratio=0.9,
-            power_watts=500.0,
-            energy_joules=500.0 * elapsed_seconds,
-            temperature_celsius=60.0,
-            sm_clock_hertz=1.98e9,
-            memory_clock_hertz=2.6e9,
-            memory_temperature_celsius=70.0,
-            gpm=GpmCounters(elapsed_seconds, *(busy_seconds,) * 8),
-            counters=StandinCounters(power_capped_seconds=busy_seconds, pcie_received_bytes=int(1e9 * elapsed_seconds)),
-            nvlink_bytes=(int(1e9 * elapsed_seconds), int(1e9 * elapsed_seconds)),
-            processes=tuple(StandinProcess(pid, 10 * 1024**3, 0.2) for pid in on_card),
-        )
+        card(place, elapsed_seconds, [StandinProcess(pid, 10 * GIB, 0.2) for pid in on_card])
         for place, on_card in enumerate(pids)
     ]
 

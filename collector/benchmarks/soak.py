@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from collector.benchmarks._cards import card
 from collector.benchmarks._trend import Growth, growth
-from collector.benchmarks._trouble import CARDS, TroubledNode, card
+from collector.benchmarks._trouble import CARDS, TroubledNode
 from collector.benchmarks._watched import READY_SECONDS, Size, Watched, ask, read, wait_for
 from collector.simulate.standin import STATE_VARIABLE, StandinState, library_path
 from warehouse.contract.benchmark import Bar, Benchmark, BenchRequest, BenchResult, at_most

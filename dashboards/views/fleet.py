@@ -7,7 +7,7 @@ import streamlit as st
 from dashboards import charts, frame, table
 from dashboards.document import Row, number, rows, text
 from dashboards.page import Page, PageContext
-from dashboards.units import clock
+from dashboards.units import ABSENT, clock
 from warehouse.contract.errors import TrueloadError
 
 
@@ -35,8 +35,9 @@ def _clocks(context: PageContext) -> None:
     off = [row for row in rows(told, "senders") if row.get("is_off")]
     if not off:
         return
-    limit = number(told, "limit_seconds") or 0.0
-    st.warning(f"The clocks of {len(off)} nodes are off by more than {limit:g} s: their rows bear wrong times.")
+    limit = number(told, "limit_seconds")
+    told_limit = ABSENT if limit is None else f"{limit:g}"
+    st.warning(f"The clocks of {len(off)} nodes are off by more than {told_limit} s: their rows bear wrong times.")
     columns = [
         table.words("Node", "or another sender", "sender"),
         table.figures("Ahead at least (s)", "of the server's clock; negative: behind", "ahead_low_seconds", "seconds"),
