@@ -45,27 +45,35 @@ class Segment:
 
 
 def write_history(
-    scenario: Scenario, start_at: float, since_at: float, until_at: float, send: Callable[[wire.Batch], None]
+    scenario: Scenario,
+    start_at: float,
+    since_at: float,
+    until_at: float,
+    send: Callable[[wire.Batch], None],
+    *,
+    with_inventory: bool,
 ) -> int:
     """Send everything that happened within ``[since_at, until_at)``; both are whole minutes after ``start_at``.
 
     Jobs, attempts and allocations go first, so that every sample's owner is known when it arrives. ``send`` returns
-    when the receiver has the batch. Returns the number of samples.
+    when the receiver has the batch. ``with_inventory``: nodes and devices are told, too. Returns the number of samples.
     """
     samples = 0
     name = f"{int(since_at)}-{int(until_at)}"
-    for sequence, tables in enumerate(_all_tables(scenario, start_at, since_at, until_at)):
+    for sequence, tables in enumerate(
+        _all_tables(scenario, start_at, since_at, until_at, with_inventory=with_inventory)
+    ):
         send(wire.Batch(AGENT, name, sequence, until_at, tables))
         samples += tables["device_sample"].rows if "device_sample" in tables else 0
     return samples
 
 
 def _all_tables(
-    scenario: Scenario, start_at: float, since_at: float, until_at: float
+    scenario: Scenario, start_at: float, since_at: float, until_at: float, *, with_inventory: bool
 ) -> Iterator[dict[str, wire.Table]]:
     planned = attempts(scenario, start_at, since_at, until_at)
     told = [record for attempt in planned for record in records(scenario, attempt, until_at)]
-    if since_at <= start_at:
+    if with_inventory:
         told += inventory(scenario, start_at, until_at)
     yield wire.from_records(told)
     first, last = int(since_at - start_at) // MINUTE_SECONDS, int(until_at - start_at) // MINUTE_SECONDS

@@ -123,3 +123,9 @@ def test_what_an_earlier_run_left_is_not_taken_for_the_present(tmp_path: Path, s
     assert is_playing(tmp_path, short)
     children(tmp_path, "http://127.0.0.1:1", tmp_path / "token", short)
     assert not is_playing(tmp_path, short)
+
+
+def test_a_slow_start_tells_the_inventory_all_the_same(folder: DemoFolder, short: Scenario) -> None:
+    epoch_at = int(folder.epoch_at())
+    found = tell(folder, short, epoch_at + 130)
+    assert sum(batch.tables["device"].rows for batch in found if "device" in batch.tables) >= len(short.devices)
