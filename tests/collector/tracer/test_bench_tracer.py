@@ -43,19 +43,22 @@ def test_a_measured_process_that_fails_is_told_of_with_its_reason(monkeypatch: p
         bench.measure(records=10, streams=1)
 
 
-def test_the_benchmark_runs_without_any_source_and_its_bars_hold(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+EXACT = ("difference from the exact union, ns", "buffers refused")
+"""Bars that hold however busy the machine is; those of time are the benchmark's to judge, on a quiet one."""
+
+
+def test_the_benchmark_runs_without_any_source_and_is_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build_tracer()
     monkeypatch.setattr(benchmark, "RECORDS", 50_000)
     monkeypatch.setattr(benchmark, "READ_PROCESSES", 4)
     monkeypatch.setattr(benchmark, "READ_ROUNDS", 5)
     done = CliRunner().invoke(trueload.cli, ["bench", "tracer", "--data-root", str(tmp_path / "none"), "--json"])
-    assert done.exit_code == 0, done.output
     document = json.loads(done.stdout)
     assert document["figures"]["records_count"] == 50_000
     reading = document["figures"]["reading"]
     assert reading["samples_count"] >= 4  # every process told something
     assert reading["cpu_milliseconds_per_process_second"] > 0
-    assert {bar["name"]: bar["bar"] for bar in document["bars"]}["difference from the exact union, ns"] == "0"
-    assert all(bar["holds"] for bar in document["bars"])
+    bars = {bar["name"]: bar for bar in document["bars"]}
+    assert bars["difference from the exact union, ns"]["bar"] == "0"
+    assert all(bars[name]["holds"] for name in EXACT)
+    assert done.exit_code == (0 if all(bar["holds"] for bar in document["bars"]) else 1), done.output
