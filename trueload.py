@@ -16,7 +16,8 @@ from collector.tracer.steps import step
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from warehouse.client import Answer, Client, Document, Parameters
+    from dashboards.notebook import Connection
+    from warehouse.client import Answer, Document, Parameters
     from warehouse.contract.benchmark import Benchmark
     from warehouse.contract.settings import AnySetting, Settings
 
@@ -125,14 +126,31 @@ def benchmarks() -> dict[str, Benchmark]:
     return dict(sorted(found.items()))
 
 
-def connect(data: str | Path = "trueload-data", *, create: bool = False) -> Client:
-    """Reach the data of a directory, through its server if one runs: for notebooks and scripts.
+def connect(data: str | Path = "trueload-data", *, token_file: str | Path | None = None) -> Connection:
+    """Reach the data of a directory (through its server if one runs) or of a server: for notebooks and scripts.
 
-    >>> connect("trueload-data").ask("waste", {"by": "user"})  # doctest: +SKIP
+    >>> tl = connect("trueload-data")  # doctest: +SKIP
+    >>> tl.waste(by="user")  # doctest: +SKIP
+
+    A server elsewhere (``https://…``) wants a token (`trueload token new`), in a file named here or by the variable
+    TRUELOAD_TOKEN_FILE.
+
+    Raises:
+        BadUseError: an address without a token.
+        StoreError: there is no store.
+        StoreBusyError: another process owns the store and serves nothing.
+
     """
-    from warehouse.client import open_client
+    from dashboards.notebook import Connection
+    from warehouse.client import client_of, open_client
+    from warehouse.contract.errors import BadUseError
 
-    return open_client(Path(data), answers(), load_settings(), create=create)
+    if str(data).startswith(("http://", "https://")):
+        named = token_file or os.environ.get("TRUELOAD_TOKEN_FILE")
+        if not named:
+            raise BadUseError(f"{data}: needs a token: give token_file, or set TRUELOAD_TOKEN_FILE to the file's path")
+        return Connection(client_of(str(data), Path(named)))
+    return Connection(open_client(Path(data), answers(), load_settings()))
 
 
 def ask_engine(data: Path, engine: str, question: str, parameters: Parameters, settings: Settings) -> Document:

@@ -345,6 +345,26 @@ def find_server(data: Path) -> HttpClient | None:
     return None if address is None else HttpClient(address.url, address.token, address.fingerprint)
 
 
+def client_of(url: str, token_file: Path) -> HttpClient:
+    """Give a client for the server at an address, with the token that a file holds.
+
+    Its certificate is checked against the system's authorities, or those in the file that SSL_CERT_FILE names.
+
+    Raises:
+        BadUseError: the file cannot be read, or holds no token.
+
+    """
+    try:
+        token = token_file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as cause:
+        raise BadUseError(
+            f"{token_file}: the token cannot be read ({cause}); `trueload token new` writes one"
+        ) from cause
+    if not token:
+        raise BadUseError(f"{token_file}: holds no token; `trueload token new` writes one")
+    return HttpClient(url, token)
+
+
 def open_client(
     data: Path, answers: Mapping[str, Answer], settings: Settings, *, create: bool = False
 ) -> LocalClient | HttpClient:

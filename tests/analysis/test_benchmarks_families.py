@@ -10,6 +10,7 @@ import pytest
 import trueload
 from analysis.benchmark import BenchRequest, BenchResult
 from analysis.benchmarks import families
+from warehouse.client import open_client
 from warehouse.contract.errors import BadInputError
 from warehouse.contract.settings import Settings
 
@@ -65,7 +66,7 @@ def real_request(data_root: Path) -> BenchRequest:
 
 
 def _open(data: Path, create: bool) -> Any:
-    return trueload.connect(data, create=create)
+    return open_client(data, trueload.answers(), trueload.load_settings(), create=create)
 
 
 @pytest.mark.data

@@ -13,6 +13,7 @@ import pytest
 import trueload
 from analysis.benchmark import BenchRequest
 from analysis.benchmarks import waste
+from warehouse.client import open_client
 from warehouse.contract.settings import Settings
 
 
@@ -43,7 +44,7 @@ def real_request(data_root: Path) -> BenchRequest:
 
 
 def _open(data: Path, create: bool) -> Any:
-    return trueload.connect(data, create=create)
+    return open_client(data, trueload.answers(), trueload.load_settings(), create=create)
 
 
 @pytest.mark.data

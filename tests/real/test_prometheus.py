@@ -26,6 +26,7 @@ import urllib3
 
 import trueload
 from collector.simulate.standin import STATE_VARIABLE, StandinDevice, StandinState, library_path
+from warehouse.client import open_client
 from warehouse.contract.errors import TrueloadError
 from warehouse.contract.units import iso
 from warehouse.importer import ImportOptions
@@ -88,7 +89,7 @@ def prometheus(folder: Path, scrape: list[dict[str, object]]) -> Iterator[str]:
 
 def bring_in(url: str, data: Path, since: float, until: float) -> dict[str, Any]:
     options = ImportOptions("real", "UTC", since_at=since, until_at=until, settings=trueload.load_settings())
-    client = trueload.connect(data, create=True)
+    client = open_client(data, trueload.answers(), trueload.load_settings(), create=True)
     try:
         return load_files(client, importers()["prometheus_server"], [url], options).document()
     finally:
@@ -104,11 +105,8 @@ def by_command(url: str, data: Path, since: float, until: float) -> dict[str, An
 
 
 def waste_by_job(data: Path) -> Any:
-    client = trueload.connect(data)
-    try:
-        return client.ask("waste", {"by": "job"})
-    finally:
-        client.close()
+    with trueload.connect(data) as connection:
+        return connection.ask("waste", by="job")
 
 
 def rows(data: Path, columns: str, where: str) -> list[tuple[Any, ...]]:
