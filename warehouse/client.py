@@ -6,6 +6,7 @@ opens the store itself; the person at the keyboard sees no difference.
 
 from __future__ import annotations
 
+import copy
 import json
 import time
 import uuid
@@ -28,6 +29,7 @@ from warehouse.contract.errors import (
     UnreachableError,
 )
 from warehouse.importer import ImportedTables, PastAttempt
+from warehouse.viewer import BEHALF, Viewer, as_header
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,6 +91,10 @@ class Client(Protocol):
         """
         ...
 
+    def on_behalf_of(self, viewer: Viewer) -> Client:
+        """Give a client whose questions are answered as a person may see it; for operators."""
+        ...
+
     def which_are_new(self, format_name: str, records: Sequence[RecordId]) -> list[bool]:
         """Say for each record of a foreign file whether its content was never loaded before."""
         ...
@@ -135,12 +141,19 @@ class LocalClient:
         self._store = store
         self._answers = answers
         self._settings = settings
+        self._seen: Sight | None = None
 
     def ask(self, question: str, parameters: Parameters) -> Document:
         """See ``Client.ask``."""
         if question not in self._answers:
             raise BadUseError(f"no question {question!r}; there are {', '.join(self._answers)}")
-        return self._answers[question](self._store, self._settings, parameters)
+        return self._answers[question](self._seen or self._store, self._settings, parameters)
+
+    def on_behalf_of(self, viewer: Viewer) -> LocalClient:
+        """See ``Client.on_behalf_of``; it shares this one's store."""
+        found = LocalClient(self._store, self._answers, self._settings)
+        found._seen = self._store.seen_by(viewer)
+        return found
 
     def which_are_new(self, format_name: str, records: Sequence[RecordId]) -> list[bool]:
         """See ``Client.which_are_new``."""
@@ -218,10 +231,19 @@ class HttpClient:
             {} if fingerprint is None else {"cert_reqs": "CERT_NONE", "assert_fingerprint": fingerprint}
         )
         self._pool = urllib3.PoolManager(retries=False, **pinned)
+        self._behalf: dict[str, str] = {}
 
     def ask(self, question: str, parameters: Parameters) -> Document:
         """See ``Client.ask``."""
-        return self._request("GET", f"/v1/answers/{quote(question, safe='')}", fields=dict(parameters))
+        return self._request(
+            "GET", f"/v1/answers/{quote(question, safe='')}", fields=dict(parameters), headers=self._behalf
+        )
+
+    def on_behalf_of(self, viewer: Viewer) -> HttpClient:
+        """See ``Client.on_behalf_of``; it shares this one's connections."""
+        found = copy.copy(self)
+        found._behalf = {BEHALF: as_header(viewer)}  # noqa: SLF001 - its own kind
+        return found
 
     def which_are_new(self, format_name: str, records: Sequence[RecordId]) -> list[bool]:
         """See ``Client.which_are_new``."""
@@ -302,12 +324,18 @@ class HttpClient:
         *,
         body: bytes | None = None,
         fields: dict[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
         seconds: float = ANSWER_SECONDS,
     ) -> Document:
         timeout = urllib3.Timeout(connect=CONNECT_SECONDS, read=seconds)
         try:
             answer = self._pool.request(
-                method, self._url + path, headers=self._headers, body=body, fields=fields, timeout=timeout
+                method,
+                self._url + path,
+                headers={**self._headers, **(headers or {})},
+                body=body,
+                fields=fields,
+                timeout=timeout,
             )
         except urllib3.exceptions.HTTPError as cause:
             raise UnreachableError(f"{self._url}: the server does not answer ({cause}); is it running?") from cause

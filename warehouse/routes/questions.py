@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 import pyarrow as pa
-from fastapi import Depends, Request, Response
+from fastapi import Depends, HTTPException, Request, Response
 
 from warehouse import access, web
 from warehouse.access import Identity
@@ -16,6 +16,7 @@ from warehouse.contract.documents import DOCUMENTS
 from warehouse.contract.errors import BadUseError
 from warehouse.contract.questions import PARAMETERS, QUESTIONS, ROWS
 from warehouse.server_settings import ANSWER_SECONDS
+from warehouse.viewer import BEHALF, Viewer, from_header
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -38,7 +39,7 @@ def add(app: FastAPI, site: web.Site) -> None:
                 200: {"model": DOCUMENTS.get(question, dict[str, object]), "content": content},
                 **web.refusals(400, 404),
             },
-            openapi_extra={"parameters": [_parameter(name) for name in QUESTIONS.get(question, ())]},
+            openapi_extra={"parameters": [*map(_parameter, QUESTIONS.get(question, ())), _BEHALF_PARAMETER]},
         )(_route(site, question, as_reader))
 
     @app.get("/v1/answers/{question}", include_in_schema=False, dependencies=[Depends(as_reader)])
@@ -56,7 +57,7 @@ def _route(
             if "\0" in value:
                 raise BadUseError(f"{name[:100]}: a text with a NUL cannot be stored, and so not be found")
 
-        answer_of, seen = site.answers[question], site.store.seen_by(identity.viewer)
+        answer_of, seen = site.answers[question], site.store.seen_by(_viewer(request, identity))
 
         def work() -> Document:
             return answer_of(seen, site.settings, asked)
@@ -71,6 +72,26 @@ def _route(
         return web.json_answer(document)
 
     return answer
+
+
+def _viewer(request: Request, identity: Identity) -> Viewer:
+    """Give whose eyes see: the caller's, or those of the person on whose behalf an operator's program asks."""
+    behalf = request.headers.get(BEHALF)
+    if behalf is None:
+        return identity.viewer
+    if identity.role is not access.Role.OPERATOR:
+        raise HTTPException(403, f"{BEHALF}: a token of role {identity.role} asks for nobody else")
+    return from_header(behalf)
+
+
+_BEHALF_PARAMETER: dict[str, object] = {
+    "name": BEHALF,
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string"},
+    "description": "With an operator's token: answer as this person may see it. Percent-encoded JSON of an object with "
+    "`name` and a list of `accounts`.",
+}
 
 
 def _parameter(name: str) -> dict[str, object]:
