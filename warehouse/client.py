@@ -186,6 +186,12 @@ class LocalClient:
 
         return token_desk.act(Credentials(self._store), action, asked)
 
+    def mail(self, action: str, asked: Mapping[str, object]) -> Document:
+        """Claim a mail, say what became of it, list them (``warehouse.outbox``); for operators."""
+        from warehouse import outbox
+
+        return outbox.act(self._store, action, asked)
+
     def back_up(self, target: Path) -> Document:
         """Copy the store into a new folder (``warehouse.backup``)."""
         from warehouse import backup
@@ -283,6 +289,10 @@ class HttpClient:
     def manage_tokens(self, action: str, asked: Mapping[str, object]) -> Document:
         """See ``LocalClient.manage_tokens``."""
         return self._request("POST", f"/v1/credentials/{quote(action, safe='')}", body=json.dumps(asked).encode())
+
+    def mail(self, action: str, asked: Mapping[str, object]) -> Document:
+        """See ``LocalClient.mail``."""
+        return self._request("POST", f"/v1/mail/{quote(action, safe='')}", body=json.dumps(asked).encode())
 
     def back_up(self, target: Path) -> Document:
         """See ``LocalClient.back_up``; the folder is on the server's machine."""

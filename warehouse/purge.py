@@ -162,10 +162,21 @@ def _delete_hot(store: Store, stones: list[Tombstone], *, dry_run: bool = False)
         # What a node calls them is forbidden, too, but for a number that was given to others as well.
         own = f"SELECT node_key FROM {aliases.TABLE} WHERE since_at IS NULL AND {forbidden('attempt_key', 'attempt')}"
         transaction.execute(tombstones.forbid("attempt", own))
-        deleted += _delete_named(transaction, dry_run=dry_run)
+        deleted += _delete_named(transaction, dry_run=dry_run) + _delete_mails(transaction)
         if dry_run:
             raise _Rehearsed
     return deleted
+
+
+def _delete_mails(transaction: Transaction) -> Counter[str]:
+    """Delete which mails a person got, and that none were wanted."""
+    theirs = "sha256(recipient) IN (SELECT name_hash FROM tombstone WHERE kind = 'user' AND cluster IS NULL)"
+    return Counter(
+        {
+            table: len(transaction.execute(f"DELETE FROM {table} WHERE {theirs} RETURNING 1"))
+            for table in ("mail", "mail_refusal")
+        }
+    )
 
 
 def _delete_named(transaction: Transaction, *, dry_run: bool) -> Counter[str]:
