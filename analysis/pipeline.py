@@ -245,6 +245,8 @@ def _family_of(question: _Question, job_key: str) -> str | None:
 
 def _weekly(question: _Question) -> Document:
     tables, settings, zone = question.tables, question.settings, question.zone
+    usual = "operator" if tables.fleet is None else "user"
+    audience = asking.read_choice(question.parameters, "audience", weekly.AUDIENCES, usual)
     known = question.known_span()
     if known is None:
         raise NotFoundError("no complete week: the store is empty; import something first")
@@ -266,6 +268,7 @@ def _weekly(question: _Question) -> Document:
         study,
         [week for week, _ in weeks],
         zone,
+        audience,
         fleet.fleet_document(study, events, zone, settings, at),
         families_document(report),
         {**_advice(question, study, evidence, report, at), "rung": study.rung},
@@ -324,7 +327,7 @@ ANSWERS: Mapping[str, Answer] = {
     "recommend": _Remembered("recommend", ASKED, _recommend),
     "job": _Remembered("job", (*ASKED, "id"), _job),
     "fleet": _Remembered("fleet", ASKED, _fleet),
-    "weekly": _Remembered("weekly", ("week", "zone", "rung"), _weekly),
+    "weekly": _Remembered("weekly", ("week", "zone", "rung", "audience"), _weekly),
     "analyze": _Remembered("analyze", ASKED, _analyze),
 }
 """Every question with its answer."""

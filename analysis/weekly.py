@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
     from analysis.study import Study
 
-AUDIENCE = "operator"
-"""Reports for leads and for single people follow when there are roles."""
+AUDIENCES = ("user", "lead", "operator")
+"""For whom a week is told: one person, who answers for accounts, who runs the cluster. What is told of depends on what
+the one who asks may see, never on this word."""
 
 TREND_WEEKS = 8
 """Weeks shown beside the one reported: two months tell a trend from a bad week."""
@@ -26,6 +27,7 @@ def weekly_document(
     study: Study,
     weeks: Sequence[str],
     zone: tzinfo,
+    audience: str,
     fleet: Mapping[str, object],
     families: Mapping[str, object],
     recommendations: Mapping[str, object],
@@ -43,7 +45,7 @@ def weekly_document(
         "zone": str(zone),
         "since": waste["since"],
         "until": waste["until"],
-        "audience": AUDIENCE,
+        "audience": audience,
         "rung": study.rung,
         "fleet": dict(fleet),
         "waste": {

@@ -12,15 +12,17 @@ A site writes it down in one TOML file (setting ``identity.file``)::
     cost_centre = "4711"
     [accounts."proj-*"]         # a pattern; the first that fits, after exact names
     cost_centre = "4712"
+    [leads.carol]               # who answers for accounts: sees their jobs, and gets their report
+    accounts = ["ml", "proj-*"]
 
-The team is the person's, else the account's; project and cost centre are the account's, else the person's.
+A user's ``mail`` is the address of the reports. The team is the person's, else the account's; project and cost centre are the account's, else the person's.
 """
 
 from __future__ import annotations
 
 import hashlib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -55,15 +57,33 @@ SHORTEST_KEY_CHARACTERS = 16
 PSEUDONYM_CHARACTERS = 8
 """Digits of a pseudonym: two of 10,000 people get the same once in a hundred sites."""
 
-_KEYS = {"users": {"same_as", "team", "project", "cost_centre"}, "accounts": {"team", "project", "cost_centre"}}
+_KEYS = {"users": {"same_as", "team", "project", "cost_centre", "mail"}, "accounts": {"team", "project", "cost_centre"}}
+_LEADS = "leads"
 
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """Who is who: groups by login and by account, exact or by pattern, and the logins that are another's."""
+    """Who is who: groups by login and by account, exact or by pattern, and the logins that are another's.
+
+    ``leads`` are the accounts, exact or by pattern, that a login answers for.
+    """
 
     users: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     accounts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    leads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def mail(self, user: str) -> str | None:
+        """Give the address that a user's mails go to; None where nobody said."""
+        return self.users.get(user, {}).get("mail")
+
+    def led_by(self, lead: str, accounts: Iterable[str]) -> tuple[str, ...]:
+        """Give those of some accounts that somebody answers for."""
+        patterns = self.leads.get(lead, ())
+        return tuple(
+            account
+            for account in accounts
+            if any(account == one or (_is_pattern(one) and fnmatchcase(account, one)) for one in patterns)
+        )
 
     def aliases(self) -> dict[str, str]:
         """Give the login that stands for each login that is another's."""
@@ -103,9 +123,9 @@ def read_directory(path: str) -> Directory:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as cause:
         raise SettingsError(f"{path}: cannot be read ({cause}); setting {IDENTITY_FILE.name}") from cause
     for section in document:
-        if section not in _KEYS:
-            raise SettingsError(f"{path}: unknown section [{section}]; there are {', '.join(_KEYS)}")
-    found = Directory(*(_section(path, document, section) for section in _KEYS))
+        if section not in (*_KEYS, _LEADS):
+            raise SettingsError(f"{path}: unknown section [{section}]; there are {', '.join((*_KEYS, _LEADS))}")
+    found = Directory(*(_section(path, document, section) for section in _KEYS), _leads(path, document))
     for login, other in found.aliases().items():
         if "same_as" in found.users.get(other, {}):
             raise SettingsError(f"{path}: users.{login}: same_as {other!r}, which is itself the same as another")
@@ -144,6 +164,19 @@ def _section(path: str, document: Mapping[str, Any], section: str) -> dict[str, 
         if unknown := sorted(set(entry) - _KEYS[section]):
             raise SettingsError(f"{where}: unknown {unknown[0]!r}; there are {', '.join(sorted(_KEYS[section]))}")
     return entries
+
+
+def _leads(path: str, document: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    entries = document.get(_LEADS, {})
+    if not isinstance(entries, dict):
+        raise SettingsError(f"{path}: [{_LEADS}] must hold tables, such as [{_LEADS}.NAME]")
+    for login, entry in entries.items():
+        accounts = entry.get("accounts") if isinstance(entry, dict) and set(entry) == {"accounts"} else None
+        if not isinstance(accounts, list) or not all(isinstance(one, str) and one for one in accounts):
+            raise SettingsError(f"{path}: {_LEADS}.{login}: expected accounts, a list of names, and nothing else")
+        found[login] = tuple(accounts)
+    return found
 
 
 def _entry(entries: Mapping[str, Mapping[str, str]], name: str | None) -> Mapping[str, str]:

@@ -15,6 +15,7 @@ PARAMETERS: Mapping[str, tuple[str, str]] = {
     "attempt": ("string", "The attempt: its key."),
     "limit": ("integer", "At most so many rows."),
     "offset": ("integer", "After so many rows."),
+    "audience": ("string", "For whom: user, lead or operator; what is told depends on the token alone."),
     "pseudonyms": ("string", "yes: pseudonyms for people, accounts and directories."),
 }
 """Type and meaning of each parameter."""
@@ -27,7 +28,7 @@ QUESTIONS: Mapping[str, tuple[str, ...]] = {
     "recommend": _WINDOW,
     "job": (*_WINDOW, "id"),
     "fleet": _WINDOW,
-    "weekly": ("week", "zone", "rung", "pseudonyms"),
+    "weekly": ("week", "zone", "rung", "audience", "pseudonyms"),
     "analyze": _WINDOW,
     "detail": ("attempt",),
 }

@@ -59,8 +59,8 @@ def test_logins_of_one_person_have_one_that_stands_for_them(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[people.a]\nteam='x'", "unknown section [people]; there are users, accounts"),
-        ("[users.a]\nteem='x'", "users.a: unknown 'teem'; there are cost_centre, project, same_as, team"),
+        ("[people.a]\nteam='x'", "unknown section [people]; there are users, accounts, leads"),
+        ("[users.a]\nteem='x'", "users.a: unknown 'teem'; there are cost_centre, mail, project, same_as, team"),
         ("[users.a]\nteam=1", "users.a: expected texts"),
         ("[users]\na='x'", "users.a: expected texts"),
         ("users='x'", "[users] must hold tables"),
@@ -107,3 +107,16 @@ def test_a_secret_that_is_none_is_refused(tmp_path: Path, content: str | None, m
 def test_a_number_is_the_login_that_the_machine_knows() -> None:
     assert login_of(str(os.getuid())) == pwd.getpwuid(os.getuid()).pw_name
     assert login_of("4294967294123") is None
+
+
+def test_a_lead_answers_for_accounts_by_name_and_by_pattern(tmp_path: Path) -> None:
+    known = directory(tmp_path, '[leads.carol]\naccounts = ["ml", "proj-*"]\n[users.carol]\nmail = "c@example.org"')
+    assert known.led_by("carol", ["ml", "ml2", "proj-a", "bio"]) == ("ml", "proj-a")
+    assert known.led_by("alice", ["ml"]) == ()
+    assert (known.mail("carol"), known.mail("alice")) == ("c@example.org", None)
+
+
+@pytest.mark.parametrize("text", ["[leads]\na = 1", "[leads.a]\naccounts = 1", "[leads.a]\nmail = 'x'", "leads = 1"])
+def test_a_lead_without_accounts_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(SettingsError, match="leads"):
+        directory(tmp_path, text)
