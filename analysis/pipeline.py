@@ -245,7 +245,7 @@ def _family_of(question: _Question, job_key: str) -> str | None:
 
 def _weekly(question: _Question) -> Document:
     tables, settings, zone = question.tables, question.settings, question.zone
-    usual = "operator" if tables.fleet is None else "user"
+    usual = weekly.USUAL_AUDIENCE if tables.fleet is None else "user"
     audience = asking.read_choice(question.parameters, "audience", weekly.AUDIENCES, usual)
     known = question.known_span()
     if known is None:
@@ -268,13 +268,12 @@ def _weekly(question: _Question) -> Document:
         study,
         [week for week, _ in weeks],
         zone,
-        audience,
         fleet.fleet_document(study, events, zone, settings, at),
         families_document(report),
         {**_advice(question, study, evidence, report, at), "rung": study.rung},
         traced_week.week_document(evidence, Rows(tables, study.span(at))),
     )
-    return document | {"resolution": question.resolution(*study.span(at))}
+    return document | {"audience": audience, "resolution": question.resolution(*study.span(at))}
 
 
 def _last_complete_week(tables: Tables, known: Span, zone: ZoneInfo) -> str:

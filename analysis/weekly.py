@@ -17,6 +17,8 @@ AUDIENCES = ("user", "lead", "operator")
 """For whom a week is told: one person, who answers for accounts, who runs the cluster. What is told of depends on what
 the one who asks may see, never on this word."""
 
+USUAL_AUDIENCE = "operator"
+
 TREND_WEEKS = 8
 """Weeks shown beside the one reported: two months tell a trend from a bad week."""
 
@@ -27,7 +29,6 @@ def weekly_document(
     study: Study,
     weeks: Sequence[str],
     zone: tzinfo,
-    audience: str,
     fleet: Mapping[str, object],
     families: Mapping[str, object],
     recommendations: Mapping[str, object],
@@ -45,7 +46,7 @@ def weekly_document(
         "zone": str(zone),
         "since": waste["since"],
         "until": waste["until"],
-        "audience": audience,
+        "audience": USUAL_AUDIENCE,
         "rung": study.rung,
         "fleet": dict(fleet),
         "waste": {

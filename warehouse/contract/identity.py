@@ -15,7 +15,8 @@ A site writes it down in one TOML file (setting ``identity.file``)::
     [leads.carol]               # who answers for accounts: sees their jobs, and gets their report
     accounts = ["ml", "proj-*"]
 
-A user's ``mail`` is the address of the reports. The team is the person's, else the account's; project and cost centre are the account's, else the person's.
+A user's ``mail`` is the address of the reports. The team is the person's, else the account's; project and cost centre
+are the account's, else the person's.
 """
 
 from __future__ import annotations
