@@ -44,7 +44,7 @@ constraints: ## refresh constraints.txt from what the package index has today
 	@$(PYTHON) -m venv --clear build/constraints
 	@build/constraints/bin/python -m pip install --quiet --disable-pip-version-check hatchling ziglang editables
 	@build/constraints/bin/python -m pip install --quiet --disable-pip-version-check pyspark
-	@build/constraints/bin/python -m pip install --disable-pip-version-check --no-build-isolation -e '.[agent,server,web,spark,dev]'
+	@build/constraints/bin/python -m pip install --disable-pip-version-check --no-build-isolation -e '.[agent,server,web,report,spark,dev]'
 	@sed '/^[^#]/d' constraints.txt > build/constraints.txt
 	@build/constraints/bin/python -m pip freeze --disable-pip-version-check --exclude-editable | grep '^[A-Za-z0-9._-]*==' >> build/constraints.txt
 	@mv build/constraints.txt constraints.txt
@@ -78,5 +78,5 @@ $(VENV)/.ready-to-run: $(VENV)/.build-tools $(INSTALLED)
 
 $(VENV)/.ready-to-test: $(VENV)/.build-tools $(INSTALLED)
 	@$(PIP) install -qq -c constraints.txt pyspark # comes as source, with build tools that are not ours
-	@$(PIP) install -qq --no-build-isolation -c constraints.txt -e '.[agent,server,web,spark,dev]'
+	@$(PIP) install -qq --no-build-isolation -c constraints.txt -e '.[agent,server,web,report,spark,dev]'
 	@touch $@ $(VENV)/.ready-to-run

@@ -63,6 +63,7 @@ SETTING_MODULES = (
     "analysis.repetition",
     "analysis.recommend",
     "dashboards.settings",
+    "dashboards.mail_settings",
 )
 """Modules with a tuple ``SETTINGS``; each room's own, and those of its plug-ins, gathered by the room."""
 

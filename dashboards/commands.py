@@ -12,17 +12,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dashboards import report_mail
 from dashboards.advice import alike
-from dashboards.document import Row, rows
-from dashboards.settings import PAGES_PORT, REPORT_TOP_FINDINGS, REPORT_TOP_ROWS, TOP_FINDINGS
+from dashboards.document import Row, rows, text
+from dashboards.settings import PAGES_PORT, TOP_FINDINGS
 from warehouse.contract.errors import BadUseError, TrueloadError
+from warehouse.contract.identity import IDENTITY_FILE, read_directory
 from warehouse.options import data_option, json_option, pass_composition
 
 if TYPE_CHECKING:
     from warehouse.client import Composition, Document
 
 SERVER_PORT_SETTING = "server.port"
-LATER_FORMATS = ("pdf",)
 WIDE = 100
 
 
@@ -122,23 +123,37 @@ def report_command() -> None:
     """The weekly report."""
 
 
+report_command.add_command(report_mail.mails_command)
+report_command.add_command(report_mail.unsubscribe_command)
+
+
 @report_command.command("weekly")
 @data_option
 @click.option("--week", help="ISO week such as 2026-W44; default: the last complete week that has data.")
 @click.option(
     "--format",
     "format_name",
-    type=click.Choice(("html", "md", "json", *LATER_FORMATS)),
+    type=click.Choice(("html", "pdf", "md", "txt", "json")),
     default="html",
     show_default=True,
-    help="Kind of file; pdf is not there yet.",
+    help="Kind of file.",
 )
 @click.option(
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
     help="File to write; default: standard output.",
 )
-@click.option("--mail", is_flag=True, help="Send it by mail; not there yet.")
+@click.option(
+    "--audience",
+    type=click.Choice(("operator", "lead", "user")),
+    default="operator",
+    show_default=True,
+    help="For whom: the whole cluster, the accounts that somebody answers for, or one person's own jobs.",
+)
+@click.option("--name", help="With --audience lead or user: whose report, by login.")
+@click.option("--mail", is_flag=True, help="Send it to everybody whom the settings [mail] name, each once.")
+@click.option("--dry-run", is_flag=True, help="With --mail: say who would get what, and send nothing.")
+@click.option("--any-day", is_flag=True, help="With --mail: send on a day off too.")
 @click.option("--pseudonyms", is_flag=True, help="Show pseudonyms for people and accounts, to pass the report on.")
 @pass_composition
 def weekly_command(
@@ -147,28 +162,55 @@ def weekly_command(
     week: str | None,
     format_name: str,
     out: Path | None,
+    audience: str,
+    name: str | None,
     *,
     mail: bool,
+    dry_run: bool,
+    any_day: bool,
     pseudonyms: bool,
 ) -> None:
     """One week in one document: what was held, what was used, what to change."""
-    if mail:
-        raise BadUseError("--mail: sending reports is not there yet; write a file with --out and send that")
-    if format_name in LATER_FORMATS:
-        raise BadUseError(f"--format {format_name} is not there yet; write html and print it from a browser")
-    from dashboards.report.digest import Limits
+    if (name is None) != (audience == "operator"):
+        raise BadUseError("--name goes with --audience lead or user, and names the login")
+    asked = {"week": week} if week else {}
+    if mail or dry_run:
+        if name is not None or out is not None or pseudonyms:
+            raise BadUseError("--mail sends to everybody whom the settings [mail] name; without --name, --out and such")
+        report_mail.send_week(composition, data, asked, dry_run=dry_run, any_day=any_day)
+        return
+    from dashboards.report.sending import report_limits
     from dashboards.report.weekly import render
 
-    asked = {"week": week} if week else {}
-    document = _ask(composition, data, "weekly", asked | ({"pseudonyms": "yes"} if pseudonyms else {}))
-    settings = composition.settings()
-    limits = Limits(rows=settings[REPORT_TOP_ROWS], findings=settings[REPORT_TOP_FINDINGS])
-    content = render(document, format_name, limits)
+    asked |= {"pseudonyms": "yes"} if pseudonyms else {}
+    document = _weekly(composition, data, {**asked, "audience": audience}, name)
+    limits = report_limits(composition.settings())
+    content = render(document, "html" if format_name == "pdf" else format_name, limits).encode("utf-8", "replace")
+    if format_name == "pdf":
+        from dashboards.report.pdf import to_pdf
+
+        content = to_pdf(content.decode())
     if out is None:
         click.echo(content, nl=False)
         return
     try:
-        out.write_text(content, encoding="utf-8")
+        out.write_bytes(content)
     except OSError as cause:
         raise TrueloadError(f"{out}: cannot be written ({cause.strerror}); name another file with --out") from cause
     click.echo(f"wrote {out}", err=True)
+
+
+def _weekly(composition: Composition, data: Path, asked: dict[str, str], name: str | None) -> Document:
+    """Ask for a week: everything, or what somebody may see of it."""
+    client = composition.open_client(data, False)  # noqa: FBT003 - a question creates no store
+    try:
+        if name is None:
+            return client.ask("weekly", asked)
+        directory = read_directory(composition.settings()[IDENTITY_FILE])
+        accounts = directory.leads.get(name, ()) if asked["audience"] == "lead" else ()
+        if accounts:
+            whole = client.ask("waste", {"by": "account", **({"week": asked["week"]} if "week" in asked else {})})
+            accounts = directory.led_by(name, [key for row in rows(whole, "rows") if (key := text(row, "key"))])
+        return client.on_behalf_of(name, accounts).ask("weekly", asked)
+    finally:
+        client.close()

@@ -36,6 +36,11 @@ def markdown_file(value: str, longest: int = _LONGEST) -> str:
     return _FEW_MARKS.sub(r"\\\g<0>", _ADDRESS.sub(f"\\g<0>{_JOINER}", plain(value, longest)))
 
 
+def unlinked(value: str) -> str:
+    """Give text in which no mail program finds an address to make a link of: who can name a job cannot plant one."""
+    return _ADDRESS.sub(f"\\g<0>{_JOINER}", value)
+
+
 def _is_trick(char: str) -> bool:
     """Say whether a character could hide or turn round what stands beside it: controls and direction marks.
 

@@ -91,8 +91,8 @@ class Client(Protocol):
         """
         ...
 
-    def on_behalf_of(self, viewer: Viewer) -> Client:
-        """Give a client whose questions are answered as a person may see it; for operators."""
+    def on_behalf_of(self, name: str, accounts: Sequence[str] = ()) -> Client:
+        """Give a client that answers as a person may see it, who answers for some accounts too; for operators."""
         ...
 
     def which_are_new(self, format_name: str, records: Sequence[RecordId]) -> list[bool]:
@@ -149,10 +149,10 @@ class LocalClient:
             raise BadUseError(f"no question {question!r}; there are {', '.join(self._answers)}")
         return self._answers[question](self._seen or self._store, self._settings, parameters)
 
-    def on_behalf_of(self, viewer: Viewer) -> LocalClient:
+    def on_behalf_of(self, name: str, accounts: Sequence[str] = ()) -> LocalClient:
         """See ``Client.on_behalf_of``; it shares this one's store."""
         found = LocalClient(self._store, self._answers, self._settings)
-        found._seen = self._store.seen_by(viewer)
+        found._seen = self._store.seen_by(Viewer(name, tuple(accounts)))
         return found
 
     def which_are_new(self, format_name: str, records: Sequence[RecordId]) -> list[bool]:
@@ -245,10 +245,10 @@ class HttpClient:
             "GET", f"/v1/answers/{quote(question, safe='')}", fields=dict(parameters), headers=self._behalf
         )
 
-    def on_behalf_of(self, viewer: Viewer) -> HttpClient:
+    def on_behalf_of(self, name: str, accounts: Sequence[str] = ()) -> HttpClient:
         """See ``Client.on_behalf_of``; it shares this one's connections."""
         found = copy.copy(self)
-        found._behalf = {BEHALF: as_header(viewer)}  # noqa: SLF001 - its own kind
+        found._behalf = {BEHALF: as_header(Viewer(name, tuple(accounts)))}  # noqa: SLF001 - its own kind
         return found
 
     def which_are_new(self, format_name: str, records: Sequence[RecordId]) -> list[bool]:

@@ -10,10 +10,11 @@ from markupsafe import Markup
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much a report shows: rows per table, and findings."""
+    """How much a report shows: rows per table, and findings; and where the pages are, for links (empty: none)."""
 
     rows: int
     findings: int
+    pages_url: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One recommendation in words, with its range drawn."""
+    """One recommendation in words, with its range drawn; ``address`` leads to its page, where one may say no to it."""
 
     title: str
     saving: str
@@ -41,6 +42,7 @@ class Finding:
     risks: Sequence[str]
     identity: str
     drawing: Markup
+    address: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +78,10 @@ class Digest:
     period: str
     zone: str
     audience: str
+    title: str
     basis: str
     headline: str
+    went_well: str
     figures: Sequence[Figure]
     bar: Markup
     findings: Sequence[Finding]
@@ -91,4 +95,5 @@ class Digest:
     traced: Section | None
     coverage: Sequence[tuple[str, str]]
     outcomes: Sequence[str]
+    address: str
     definitions: Sequence[tuple[str, str]]

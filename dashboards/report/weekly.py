@@ -7,7 +7,9 @@ holds what idle; what is repeated; the trend; the fleet by model; what became of
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Sequence
+from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
@@ -25,11 +27,27 @@ from warehouse.client import Document
 from warehouse.contract.errors import BadUseError
 from warehouse.contract.units import SECONDS_PER_HOUR, ratio
 
-GROUPS = (("by_user", "user"), ("by_account", "account"), ("by_gpu_model", "GPU model"))
+GROUPS = {
+    "operator": (("by_user", "user"), ("by_account", "account"), ("by_gpu_model", "GPU model")),
+    "lead": (("by_user", "member"), ("by_account", "account"), ("by_gpu_model", "GPU model")),
+    "user": (("by_gpu_model", "GPU model"),),
+}
+"""The tables of each audience; a person alone is no table."""
+
+TITLES = {
+    "operator": "GPU time in week {week}",
+    "lead": "GPU time of your accounts in week {week}",
+    "user": "Your GPU time in week {week}",
+}
+WELL_USED_RATIO = 0.8
+"""A family that uses this share of what it holds is said to go well: little is left to gain there."""
 COMPARABLE_RATIO = 0.9
 """A week is compared with one that has at least this share of its capacity in the data: an eighth of a week is no
 trend."""
 LONGEST_NAME = 60
+TEXT_NAME = 40
+MAIL_COLUMNS = 78
+"""RFC 5322: lines of a mail should not be longer."""
 LONGEST_WORDS = 400
 CONFIDENCE = {
     "measured": "Measured on this work.",
@@ -41,7 +59,7 @@ ACCOUNT_HEADINGS = ("held idle", "no process", "with process", "gaps", "used", "
 
 
 def render(document: Document, format_name: str, limits: Limits) -> str:
-    """Give the report as text of a format: ``html``, ``md`` or ``json`` (the document itself).
+    """Give the report as text of a format: ``html``, ``md``, ``txt`` or ``json`` (the document itself).
 
     Raises:
         BadUseError: there is no such format.
@@ -49,10 +67,14 @@ def render(document: Document, format_name: str, limits: Limits) -> str:
     """
     if format_name == "json":
         return json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-    if format_name not in {"html", "md"}:
-        raise BadUseError(f"no format {format_name!r}; there are html, md and json")
-    template = _environment().get_template(f"weekly.{format_name}.j2")
-    return template.render(d=digest(document, limits)).strip() + "\n"
+    if format_name not in {"html", "md", "txt"}:
+        raise BadUseError(f"no format {format_name!r}; there are html, md, txt and json")
+    return lay_out(digest(document, limits), format_name)
+
+
+def lay_out(what: Digest, format_name: str) -> str:
+    """Give a digest as text of a format that has a template: ``html``, ``md`` or ``txt``."""
+    return _environment().get_template(f"weekly.{format_name}.j2").render(d=what).strip() + "\n"
 
 
 def _environment() -> Environment:
@@ -63,7 +85,14 @@ def _environment() -> Environment:
     )
     environment.filters["md"] = lambda value: markdown_file(str(value), LONGEST_WORDS)
     environment.filters["code"] = _code
+    environment.filters["fill"] = _fill
+    environment.filters["short"] = lambda value: plain(str(value), TEXT_NAME)
     return environment
+
+
+def _fill(value: str, margin: str = "") -> str:
+    """Give text in lines of a mail's width."""
+    return textwrap.fill(value, MAIL_COLUMNS, initial_indent=margin, subsequent_indent=margin, break_on_hyphens=False)
 
 
 def _code(value: str) -> str:
@@ -76,31 +105,35 @@ def digest(document: Row, limits: Limits) -> Digest:
     waste = part(document, "waste")
     fleet = {**part(document, "fleet"), "before": _before(document)}
     found = alike(rows(part(document, "recommendations"), "recommendations"))
+    week, audience = text(document, "week") or ABSENT, _audience(document)
     trend = rows(waste, "trend")
     return Digest(
-        week=text(document, "week") or ABSENT,
+        week=week,
         period=f"{clock(text(document, 'since'))} to {clock(text(document, 'until'))}",
         zone=text(document, "zone") or "UTC",
-        audience=text(document, "audience") or "operator",
+        audience=audience,
+        title=TITLES[audience].format(week=week),
         basis=_basis(document),
         headline=_headline(fleet),
+        went_well=_went_well(part(document, "families")),
         figures=_figures(fleet),
         bar=_bar(fleet),
-        findings=_findings(found[: limits.findings]),
+        findings=_findings(found[: limits.findings], limits.pages_url),
         findings_left_out=max(0, len(found) - limits.findings),
         groups=[
             _group(waste, key, word, limits.rows, compared=bool(fleet["before"]))
-            for key, word in GROUPS
+            for key, word in GROUPS[audience]
             if rows(waste, key)
         ],
         families=_families(part(document, "families"), limits.rows),
         trend=_trend(trend),
         trend_words=[(piece.word, piece.colour) for piece in _TREND],
         trend_table=_trend_table(trend),
-        models=_models(rows(fleet, "by_model"), limits.rows),
+        models=_models(rows(fleet, "by_model"), limits.rows) if audience == "operator" else None,
         traced=traced(part(document, "tracer"), limits.rows),
         coverage=_coverage(document, fleet),
         outcomes=_outcomes(document),
+        address=limits.pages_url.rstrip("/"),
         definitions=[
             ("Allocated", "GPU-hours that jobs held devices, busy or not; = used + held idle + unknown."),
             *((piece.word, f"{piece.meaning}.") for piece in (account.USED, *_IDLE, account.UNKNOWN)),
@@ -112,6 +145,21 @@ def digest(document: Row, limits: Limits) -> Digest:
             ),
         ],
     )
+
+
+def _audience(document: Row) -> str:
+    named = text(document, "audience")
+    return named if named in GROUPS else "operator"
+
+
+def _went_well(families: Row) -> str:
+    """Name the repeated work that used most of what it held; empty where none did."""
+    good = [one for one in rows(families, "families") if (number(one, "used_ratio") or 0.0) >= WELL_USED_RATIO]
+    best = max(good, key=lambda one: seconds(one, "used") or 0.0, default=None)
+    if best is None or not seconds(best, "used"):
+        return ""
+    used = f"{percent(number(best, 'used_ratio'), 0)} of the time that is known"
+    return f"Went well: {_name(best, 'label')} used {used}, {gpu_hours(seconds(best, 'used'))} in all."
 
 
 def _before(document: Row) -> Row:
@@ -181,20 +229,25 @@ def _figures(fleet: Row) -> list[Figure]:
     ]
 
 
+def bar_shares(row: Row) -> list[svg.Share]:
+    """Give the parts of the bar at the top: what became of the GPU-hours, in GPU-seconds."""
+    return [svg.Share(piece.word, value, piece.colour) for piece in _parts(row) if (value := seconds(row, piece.key))]
+
+
 def _bar(row: Row) -> Markup:
-    shares = [svg.Share(piece.word, value, piece.colour) for piece in _parts(row) if (value := seconds(row, piece.key))]
+    shares = bar_shares(row)
     label = "GPU-hours by what became of them: " + ", ".join(
         f"{share.word} {gpu_hours(share.value)}" for share in shares
     )
     return Markup(svg.stacked_bar(shares, label))  # noqa: S704 - our own drawing, its words escaped
 
 
-def _findings(found: Sequence[Advice]) -> list[Finding]:
+def _findings(found: Sequence[Advice], pages_url: str) -> list[Finding]:
     ceiling = max((number(part(one.first, "saving_gpu_seconds"), "high") or 0.0 for one in found), default=0.0)
-    return [_finding(one, ceiling) for one in found]
+    return [_finding(one, ceiling, pages_url) for one in found]
 
 
-def _finding(one: Advice, ceiling: float) -> Finding:
+def _finding(one: Advice, ceiling: float, pages_url: str) -> Finding:
     item = one.first
     saving, cost = part(item, "saving_gpu_seconds"), part(item, "money")
     low, likely, high = (number(saving, key) for key in ("low", "likely", "high"))
@@ -214,7 +267,14 @@ def _finding(one: Advice, ceiling: float) -> Finding:
         risks=[plain(words, LONGEST_WORDS) for words in texts(item, "risks")[:3]],
         identity=f"{plain(text(item, 'recommendation_id'))}, {plain(subject_words(item))}",
         drawing=Markup(drawn),  # noqa: S704 - our own drawing, its words escaped
+        address=_address(pages_url, text(item, "recommendation_id")),
     )
+
+
+def _address(pages_url: str, recommendation_id: str | None) -> str:
+    if not pages_url or recommendation_id is None:
+        return ""
+    return f"{pages_url.rstrip('/')}/recommendations?{urlencode({'id': recommendation_id})}"
 
 
 def _sentence(words: str) -> str:
@@ -290,11 +350,16 @@ def _families(document: Row, limit: int) -> Section | None:
     )
 
 
-def _trend(weeks: Sequence[Row]) -> Markup:
+def trend_lines(weeks: Sequence[Row]) -> tuple[list[svg.Line], list[str]]:
+    """Give the lines of the trend, in GPU-hours, and the names of their weeks."""
     ticks = [(text(week, "week") or "")[-3:] for week in weeks]
-    lines = [
+    return [
         svg.Line(piece.word, [_in_hours(seconds(week, piece.key)) for week in weeks], piece.colour) for piece in _TREND
-    ]
+    ], ticks
+
+
+def _trend(weeks: Sequence[Row]) -> Markup:
+    lines, ticks = trend_lines(weeks)
     label = "GPU-hours per week: used, held idle and unknown"
     return Markup(svg.trend(lines, ticks, label, unit=""))  # noqa: S704 - our own drawing
 

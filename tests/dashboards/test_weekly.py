@@ -62,7 +62,7 @@ def test_the_json_is_the_document(document: dict[str, Any]) -> None:
 
 
 def test_an_unknown_format_is_refused(document: dict[str, Any]) -> None:
-    with pytest.raises(BadUseError, match="html, md and json"):
+    with pytest.raises(BadUseError, match="html, md, txt and json"):
         render(document, "docx", LIMITS)
 
 

@@ -126,7 +126,8 @@ def read_directory(path: str) -> Directory:
     for section in document:
         if section not in (*_KEYS, _LEADS):
             raise SettingsError(f"{path}: unknown section [{section}]; there are {', '.join((*_KEYS, _LEADS))}")
-    found = Directory(*(_section(path, document, section) for section in _KEYS), _leads(path, document))
+    users, accounts = (_section(path, document, section) for section in _KEYS)
+    found = Directory(users, accounts, _leads(path, document))
     for login, other in found.aliases().items():
         if "same_as" in found.users.get(other, {}):
             raise SettingsError(f"{path}: users.{login}: same_as {other!r}, which is itself the same as another")
