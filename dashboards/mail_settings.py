@@ -37,7 +37,7 @@ AUDIENCES = Setting(
     "audiences",
     ("operator",),
     "audiences",
-    "operator, lead and user: a site reads its own report for a while before it writes to people.",
+    "Of operator, lead and user: a site reads its own report for a while before it writes to people.",
 )
 FLOOR_GPU_HOURS = Setting(
     "mail",
