@@ -45,6 +45,7 @@ def fleet_document(
         "as_of": iso(study.gathered.known[1]),
         "device_count": len(_here(study, since, until)),
         "lost_device_count": sum(1 for at in _here(study, since, until) if _is_lost(study, at, until)),
+        "nodes_without_inventory": _dark_nodes(study),
         "gpu_seconds": as_document(total),
         "coverage_ratio": total.coverage_ratio,
         "used_ratio": total.used_ratio,
@@ -59,7 +60,8 @@ def empty_fleet(window: Window, zone: tzinfo) -> dict[str, object]:
     nothing = nothing_wasted(window, "node", zone)
     kept = ("since", "until", "zone", "rung", "gpu_seconds", "coverage_ratio", "used_ratio")
     lists: dict[str, object] = {name: [] for name in ("series", *_GROUPS, "events")}
-    return {name: nothing[name] for name in kept} | {"as_of": None, "device_count": 0, "lost_device_count": 0} | lists
+    counts: dict[str, object] = {"as_of": None, "device_count": 0, "lost_device_count": 0}
+    return {name: nothing[name] for name in kept} | counts | {"nodes_without_inventory": []} | lists
 
 
 def gather_events(tables: Tables, since: float, until: float) -> list[dict[str, object]]:
@@ -157,7 +159,8 @@ def _rows(study: Study, word: str, window: int | None) -> list[dict[str, object]
     rows: list[dict[str, object]] = []
     for key, account in sorted(zip(keys, accounts, strict=True), key=lambda pair: (-pair[1].allocated, str(pair[0]))):
         own = np.array([device == key for device in devices], dtype=np.bool_)
-        full = account if inventory is None else inventory.complete_account(account, (since, until), own)
+        dark = inventory is None or (word == "node" and key in inventory.dark_nodes)
+        full = account if dark or inventory is None else inventory.complete_account(account, (since, until), own)
         rows.append(
             {
                 "key": key,
@@ -177,6 +180,12 @@ def _here(study: Study, since: float, until: float) -> list[int]:
         return []
     spans = [device.present for device in inventory.devices]
     return [at for at, own in enumerate(spans) if any(start < until and end > since for start, end in own)]
+
+
+def _dark_nodes(study: Study) -> list[str]:
+    """Name the nodes where devices were held that the inventory lacks; capacity counts these while held alone."""
+    inventory = study.gathered.inventory
+    return [] if inventory is None else sorted(node or "(not known)" for node in inventory.dark_nodes)
 
 
 def _is_lost(study: Study, at: int, until: float) -> bool:

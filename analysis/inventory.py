@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 Claim = tuple[float, float, float]
 UNCLAIMED = ("unallocated", "down", "unreported")
+KNOWN_RATIO = 0.9
+"""Where a tenth of the held GPU time or more lies on devices that no inventory tells of, capacity would be a guess. A
+lost card, or a node without an agent for a while, is less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +56,16 @@ class Unclaimed:
 class Inventory:
     """The devices, and by kind (UNCLAIMED) their time that nobody held.
 
-    ``complete`` says that every allocation names a device of the inventory; without that nobody can tell what was free.
+    ``complete`` says that allocations name their devices, nearly all of them devices of the inventory; without that
+    nobody can tell what was free. ``dark_nodes`` are those where a device was held that the inventory lacks: their
+    capacity is not known, and that of the fleet holds of such devices the time alone in which they were held.
     """
 
     names: Sequence[str]
     devices: Sequence[Device]
     unclaimed: Mapping[str, Unclaimed]
     complete: bool
+    dark_nodes: frozenset[str | None] = frozenset()
 
     def spread(self, kind: str, edges: Floats) -> Floats:
         """Give the GPU-seconds of a kind between each two edges."""
@@ -106,9 +112,22 @@ def gather_inventory(tables: Tables, held: Holdings, activity: Activity, last_at
             }
             for kind, spans in parts.items():
                 found[kind] += [(number, start, end, share) for start, end in spans]
-    complete = bool(devices) and all(name in devices for name in set(named))
     unclaimed = {kind: _as_arrays(spans) for kind, spans in found.items()}
-    return Inventory(list(devices), list(devices.values()), unclaimed, complete)
+    outside = np.array([name not in devices for name in named], dtype=np.bool_)
+    nodes = held.pick("node")
+    dark = frozenset(nodes[at] for at in np.flatnonzero(outside))
+    complete = bool(devices) and _is_nearly_whole(held, outside)
+    return Inventory(list(devices), list(devices.values()), unclaimed, complete, dark)
+
+
+def _is_nearly_whole(held: Holdings, outside: Bools) -> bool:
+    """Say whether what was held on devices outside the inventory is so little that it costs its nodes alone."""
+    if not outside.any():
+        return True
+    if None in {device for device, out in zip(held.pick("device_uuid"), outside, strict=True) if out}:
+        return False
+    seconds_held = held.weight * (held.end - held.start)
+    return bool(seconds_held[~outside].sum() >= KNOWN_RATIO * seconds_held.sum())
 
 
 def _as_arrays(spans: list[tuple[int, float, float, float]]) -> Unclaimed:

@@ -40,7 +40,7 @@ def week_document(evidence: Sequence[AttemptEvidence], rows: Rows) -> dict[str, 
         "jobs": len({one.job_key for one in known}),
         "known_gpu_seconds": whole if known else None,
         "coverage_ratio": whole / allocated if allocated else None,
-        **{name: _mean(lines, name) for name in (DRIVER, BOUND, "inflation_ratio")},
+        **_compared(lines),
         **_work(tracer, [one.attempt_key for one in known]),
         "gap_lengths": gap_lengths(rows) if tracer else [],
         "rows": lines[:MOST_ROWS],
@@ -69,6 +69,18 @@ def _row(one: AttemptEvidence, weight: float, tracer: Mapping[str, Any]) -> dict
         "launches_per_second": tracer.get("launches_per_second"),
         "mean_kernel_seconds": tracer.get("mean_kernel_seconds"),
     }
+
+
+def _compared(lines: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    """Give the means of both words over the same attempts, those of which both are known: one less the other holds.
+
+    ``compared_gpu_seconds`` is their time; where nobody tells the driver's word, GPU-bound time stands alone.
+    """
+    both = [line for line in lines if line[DRIVER] is not None and line["inflation_ratio"] is not None]
+    figures = {name: _mean(both, name) for name in (DRIVER, BOUND, "inflation_ratio")}
+    if not both:
+        figures[BOUND] = _mean(lines, BOUND)
+    return {**figures, "compared_gpu_seconds": fsum(line["known_gpu_seconds"] for line in both) if both else None}
 
 
 def _mean(lines: Sequence[Mapping[str, Any]], name: str) -> float | None:

@@ -147,6 +147,24 @@ def test_a_week_shows_the_drivers_word_beside_what_kernels_did(world: World) -> 
     assert [(row["job_key"], row["user"], row["source"]) for row in week["rows"]] == [("c/1#0", "bob", "kernels")]
 
 
+def test_the_means_of_a_week_compare_the_same_jobs(world: World) -> None:
+    """Of the second job the driver's word is missing: it has no say in what is held against the driver's word."""
+    times = range(0, 100, 10)
+    world.fill(
+        [
+            *(job(), attempt(end=100.0), allocation(end=100.0)),
+            *(job(2), attempt(2, end=100.0), allocation(2, "GPU-1", end=100.0)),
+        ],
+        [row for at in times for row in (unified(at), driver(at))]
+        + [
+            {**unified(at), "device_uuid": "GPU-1", "attempt_key": "c/2#0:1", "gpu_bound_seconds": 10.0} for at in times
+        ],
+    )
+    week = world.ask("weekly", week="2026-W45", zone="UTC")["tracer"]
+    assert (week["known_gpu_seconds"], week["compared_gpu_seconds"]) == (pytest.approx(200.0), pytest.approx(100.0))
+    assert week["driver_util_ratio"] - week["gpu_bound_ratio"] == pytest.approx(week["inflation_ratio"])
+
+
 def test_a_week_in_which_nobody_traced_says_so_without_zeros(world: World) -> None:
     world.fill([job(), attempt(), allocation()], [driver(at) for at in range(0, 3600, 10)])
     week = world.ask("weekly", week="2026-W45", zone="UTC")["tracer"]

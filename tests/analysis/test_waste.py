@@ -306,6 +306,25 @@ def test_capacity_is_unknown_when_an_allocation_names_no_device(world: World) ->
     assert amounts(world.fill(records).ask("waste"), "capacity", "unallocated", "down") == [None, None, None]
 
 
+def test_a_held_device_outside_the_inventory_costs_its_node_alone(world: World) -> None:
+    """Twelve cards of the inventory held for an hour, one lost card of another node for half an hour."""
+    records: list[Any] = [job(), attempt(), allocation(device="GPU-lost", end=1800.0, node="n9")]
+    records += [Device(f"GPU-{at}", "c", "n0", T0) for at in range(13)]
+    records += [one for at in range(12) for one in (job(at + 2), attempt(at + 2), allocation(at + 2, f"GPU-{at}"))]
+    fleet = world.fill(records).ask("fleet")
+    assert fleet["nodes_without_inventory"] == ["n9"]
+    # 12.5 h held, and the hour of the thirteenth card, of which nobody tells.
+    assert amounts(fleet, "capacity", "allocated", "unreported") == [13.5 * 3600, 12.5 * 3600, 3600.0]
+    by_node = {row["key"]: row["gpu_seconds"]["capacity"] for row in fleet["by_node"]}
+    assert by_node == {"n0": 13 * 3600, "n9": None}
+
+
+def test_capacity_is_unknown_where_a_tenth_was_held_outside_the_inventory(world: World) -> None:
+    records: list[Any] = [job(), attempt(), allocation(device="GPU-lost", node="n9"), Device("GPU-0", "c", "n0", T0)]
+    records += [job(2), attempt(2), allocation(2)]
+    assert amounts(world.fill(records).ask("fleet"), "capacity") == [None]
+
+
 def test_the_threshold_of_activity_is_a_setting(world: World) -> None:
     world.fill(one_job(), [sample(60 * at, driver_util_ratio=0.01, process_count=1.0) for at in range(60)])
     world.settings = Settings({"waste.active_threshold_ratio": 0.02})

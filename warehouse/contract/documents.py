@@ -168,6 +168,7 @@ class FleetDocument:
     as_of: str | None
     device_count: int
     lost_device_count: int
+    nodes_without_inventory: list[str]
     gpu_seconds: GpuSecondsPart
     coverage_ratio: float | None
     used_ratio: float | None
