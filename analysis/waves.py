@@ -24,6 +24,10 @@ _BYTES: Final = 2.0**30
 _NO_FLOPS: Final = 1e-9
 """GFLOP below which a kernel is taken to compute nothing, so that memory alone limits it (Habitat's code)."""
 
+KERNEL_HALF_WIDTH: Final = 0.3
+"""In logarithms: 80 % of kernels measured on two GPUs lie this near to what waves foretell, both ways between V100 and
+A100 (paired kernels of the traces of HolisticTraceAnalysis, 89 of at least 20 us)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Card:
@@ -124,17 +128,21 @@ def memory_bound_ratio(kernel: Kernel, target: Card) -> float | None:
 def kernel_on(kernel: Kernel, origin: Card, target: Card) -> Range:
     """Give the seconds of a kernel on another card.
 
-    Where bytes and FLOPs were counted, the blend of memory and computing that they say; else memory alone is likely,
-    as Habitat's code has it, and computing alone is the other end. A kernel that fills a wave on neither card stays
-    as it is, but for the clock.
+    Where bytes and FLOPs were counted, the blend of memory and computing that they say. Else memory alone is likely, as
+    Habitat's code has it, and computing alone is the other end; a kernel that fills a wave on neither card is likely
+    halfway in ratio between that and staying as it is. (Habitat lets it stay; of kernels measured on V100 and A100
+    those took 0.44 to 0.87 of their time, where bandwidth alone says 0.58.)
     """
-    small = kernel.blocks < wave_blocks(origin, kernel) and kernel.blocks < wave_blocks(target, kernel)
-    scaled = _small if small or not wave_blocks(origin, kernel) or not wave_blocks(target, kernel) else _full
+    before, after = wave_blocks(origin, kernel), wave_blocks(target, kernel)
+    is_small = not before or not after or (kernel.blocks < before and kernel.blocks < after)
     known = memory_bound_ratio(kernel, target)
     if known is not None:
-        return exactly(scaled(kernel, origin, target, known))
-    likely, other = scaled(kernel, origin, target, 1.0), scaled(kernel, origin, target, 0.0)
-    return Range(min(likely, other), likely, max(likely, other))
+        return exactly((_small if is_small else _full)(kernel, origin, target, known))
+    memory, compute = _full(kernel, origin, target, 1.0), _full(kernel, origin, target, 0.0)
+    if not is_small:
+        return Range(min(memory, compute), memory, max(memory, compute))
+    ends = (memory, kernel.seconds, _small(kernel, origin, target, 0.0))
+    return Range(min(ends), sqrt(memory * kernel.seconds), max(ends))
 
 
 def _full(kernel: Kernel, origin: Card, target: Card, gamma: float) -> float:
@@ -199,8 +207,9 @@ def fused_work(work: Work, card: Card, copies: int) -> Range:
     """
     busy = _scaled_busy(work, lambda kernel: fused_kernel(kernel, card, copies))
     host = max(0.0, work.seconds - work.busy_seconds)
+    least, most = max(work.seconds, busy.low), max(work.seconds, host + busy.high)
     together, apart = max(work.seconds, busy.likely), host + busy.likely
-    return Range(max(work.seconds, busy.low), (together + apart) / 2.0, host + busy.high)
+    return Range(least, min(most, max(least, (together + apart) / 2.0)), most)
 
 
 def fusing_speedup(work: Work, card: Card, copies: int) -> Range:

@@ -67,8 +67,11 @@ def test_wave_scaling_gives_habitats_own_figures(one: Kernel, target: Card, micr
     assert waves.kernel_on(one, V100, target).likely == pytest.approx(microseconds * MICROSECOND, rel=1e-6)
 
 
-def test_a_small_kernel_without_counters_stays_as_it_is() -> None:
-    assert waves.kernel_on(kernel(40), V100, A100).likely == pytest.approx(100 * MICROSECOND)
+def test_a_small_kernel_without_counters_is_halfway_between_the_bandwidths_and_staying() -> None:
+    found = waves.kernel_on(kernel(40), V100, A100)
+    assert found.likely == pytest.approx(100 * MICROSECOND * (739 / 1160) ** 0.5)
+    assert found.low == pytest.approx(63.7069 * MICROSECOND, rel=1e-6)
+    assert found.high == pytest.approx(100 * MICROSECOND * 1312 / 765)  # one block on an SM, by the clocks
 
 
 def test_the_host_is_scaled_by_nothing() -> None:
