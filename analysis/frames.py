@@ -47,6 +47,8 @@ class Tables(Protocol):
     @property
     def device_sample(self) -> Any: ...  # noqa: D102
     @property
+    def host_sample(self) -> Any: ...  # noqa: D102
+    @property
     def process_sample(self) -> Any: ...  # noqa: D102
     @property
     def kernel_profile(self) -> Any: ...  # noqa: D102
@@ -74,13 +76,21 @@ def timestamp(at: float) -> Any:
     return ibis.timestamp(str(np.datetime64(round(max(at, _FIRST) * MICROSECONDS), "us")))
 
 
-def not_rolled(tables: Tables) -> Any:
-    """Give samples of devices without those of the first hours that are summed up without a hole between them."""
-    samples, hours = tables.device_sample, [round(one.hour_at) for one in tables.rolled]
+def rolled_span(tables: Tables) -> tuple[float, float] | None:
+    """Give the first hours that are summed up without a hole between them, as one span; None: there are none."""
+    hours = [round(one.hour_at) for one in tables.rolled]
     if not hours:
-        return samples
+        return None
     after = next((at for at, following in itertools.pairwise(hours) if following - at > _HOUR), hours[-1])
-    since, until = timestamp(hours[0]), timestamp(after + _HOUR)
+    return hours[0], after + _HOUR
+
+
+def not_rolled(tables: Tables) -> Any:
+    """Give samples of devices without those of the hours of :func:`rolled_span`."""
+    samples, span = tables.device_sample, rolled_span(tables)
+    if span is None:
+        return samples
+    since, until = timestamp(span[0]), timestamp(span[1])
     return samples.filter((samples.sampled_at < since) | (samples.sampled_at >= until))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from analysis.pauses import idle_stretches
 from analysis.sources import READINGS
 from analysis.study import job_keys
 from analysis.summaries import RUNG_COLUMNS
+from analysis.surroundings import Surroundings
 from warehouse.contract.model import AttemptState
 
 if TYPE_CHECKING:
@@ -25,12 +26,18 @@ if TYPE_CHECKING:
 
 _OWN_WORDS = (
     *("name", "user", "account", "partition", "qos", "command", "image", "work_dir", "array_job_id", "het_job_id"),
-    *("interactive", "gpu_model"),
+    *("interactive", "gpu_model", "comment"),
 )
 
 
-def gather_evidence(study: Study, settings: Settings, window: int | None = None) -> list[AttemptEvidence]:
-    """Give the evidence of every attempt that held a GPU in a window (None: in any), in order of start."""
+def gather_evidence(
+    study: Study, settings: Settings, window: int | None = None, around: Surroundings | None = None
+) -> list[AttemptEvidence]:
+    """Give the evidence of every attempt that held a GPU in a window (None: in any), in order of start.
+
+    ``around`` adds what is known beside the use of devices; without it that is absent.
+    """
+    around = Surroundings() if around is None else around
     held, inside = study.held, study.inside(window)
     accounts = study.books.add_up(np.where(inside, held.attempt[study.entries.holding], -1), len(held.attempt_keys))
     pauses = (
@@ -45,6 +52,12 @@ def gather_evidence(study: Study, settings: Settings, window: int | None = None)
         numbers = {name: none_if_nan(held.words.numbers(name)[row]) for name in held.words.number_names}
         summary = study.evidence.summaries.get(key)
         peak = seen.memory_bytes(attempt)
+        start_at = _or(numbers["attempt_start_at"], float(held.start[own].min()))
+        clipped = (
+            max(start_at, study.span(window)[0]),
+            min(_or(numbers["attempt_end_at"], np.inf), study.span(window)[1]),
+        )
+        node_names = _distinct(nodes, own)
         found.append(
             AttemptEvidence(
                 attempt_key=key,
@@ -52,22 +65,38 @@ def gather_evidence(study: Study, settings: Settings, window: int | None = None)
                 scheduler_job_id=held.words.values("scheduler_job_id")[row] or _scheduler_id(keys[own[0]]),
                 cluster=held.words.values("cluster")[row] or keys[own[0]].partition("/")[0],
                 state=AttemptState(held.words.values("state")[row] or AttemptState.UNKNOWN),
-                start_at=_or(numbers["attempt_start_at"], float(held.start[own].min())),
+                start_at=start_at,
                 end_at=numbers["attempt_end_at"],
                 gpu_count=_gpu_count(study, own),
                 node_count=None if numbers["node_count"] is None else int(numbers["node_count"]),
                 gpu_seconds=accounts[attempt],
-                nodes=_distinct(nodes, own),
+                nodes=node_names,
                 device_uuids=uuids,
                 device_memory_bytes=numbers["device_memory_bytes"],
                 memory_peak_bytes=peak if peak is not None or summary is None else summary.memory_peak_bytes,
                 time_limit_seconds=numbers["time_limit_seconds"],
                 ladder=seen.ladder(study, attempt, accounts[attempt].allocated, uuids),
                 idle_stretches=pauses.get(attempt, ()),
+                cpu_count=numbers["cpu_count"],
+                requested_cpu_count=numbers["requested_cpu_count"],
+                requested_memory_bytes=numbers["requested_memory_bytes"],
+                host=_of(around.host.get(key, {}), clipped[1] - clipped[0]),
+                board=_of(around.board.get(key, {}), accounts[attempt].allocated),
+                events=around.events_of(key, uuids, node_names, clipped),
+                ranks=around.ranks.get(key, ()),
+                profiled_kernels=around.kernels.get(key),
                 **{name: held.words.values(name)[row] for name in _OWN_WORDS},
             )
         )
     return sorted(found, key=lambda one: (one.start_at, one.attempt_key))
+
+
+def _of(readings: Mapping[str, Reading], whole_seconds: float) -> dict[str, Reading]:
+    """Give readings whose coverage stands in seconds as shares of a whole."""
+    if whole_seconds <= 0:
+        return {}
+    shares = ((name, min(one.coverage_ratio / whole_seconds, 1.0), one) for name, one in readings.items())
+    return {name: replace(one, coverage_ratio=share) for name, share, one in shares}
 
 
 @dataclass(frozen=True, slots=True)

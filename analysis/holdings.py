@@ -50,6 +50,9 @@ JOB_WORDS = (
     "image",
     "time_limit_seconds",
     "interactive",
+    "comment",
+    "requested_cpu_count",
+    "requested_memory_bytes",
 )
 """Columns of ``job`` that travel with every allocation of it."""
 
@@ -175,7 +178,7 @@ def _allocations(tables: Tables, window: Window) -> Any:
         device_node=tables.device.node.max(),
     )
     attempt = tables.attempt.select(
-        "attempt_key", "job_key", "state", "node_count", attempt_start="start_at", attempt_end="end_at"
+        "attempt_key", "job_key", "state", "node_count", "cpu_count", attempt_start="start_at", attempt_end="end_at"
     )
     job = tables.job.select("job_key", *JOB_WORDS)
     allocation = tables.allocation.filter(tables.allocation.gpu_count > 0).drop("source", "certainty")
@@ -197,6 +200,7 @@ def _allocations(tables: Tables, window: Window) -> Any:
         *(name for name in JOB_WORDS if name != "time_limit_seconds"),
         "time_limit_seconds",
         node_count=joined.node_count.cast("float64"),
+        cpu_count=joined.cpu_count.cast("float64"),
         gpu_count=joined.gpu_count,
         share_ratio=joined.share_ratio,
         node=ibis.coalesce(joined.device_node, joined.node),

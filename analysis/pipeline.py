@@ -20,6 +20,7 @@ from analysis.recommend import advise, recommend_document
 from analysis.repetition import FamilyReport, families_document, find_families
 from analysis.rows import resolution
 from analysis.study import Gathered, Study, gather, gather_attempts, judge, resolve
+from analysis.surroundings import gather_surroundings
 from analysis.tracing import Rows
 from analysis.window import edge, week_of, week_window, weeks_before, weeks_between
 from warehouse.contract.errors import BadUseError, NotFoundError
@@ -138,7 +139,7 @@ def _families(question: _Question) -> Document:
 
 def _recommend(question: _Question) -> Document:
     study = question.study()
-    evidence = _evidence(question, study)
+    evidence = _evidence(question, study, whole=True)
     report = find_families(evidence, question.settings)
     return {**_advice(question, study, evidence, report), **_header(question, study)}
 
@@ -157,8 +158,14 @@ def _advice(
     return recommend_document(advice, question.settings)
 
 
-def _evidence(question: _Question, study: Study | None, window: int | None = None) -> list[AttemptEvidence]:
-    return [] if study is None else gather_evidence(study, question.settings, window)
+def _evidence(
+    question: _Question, study: Study | None, window: int | None = None, *, whole: bool = False
+) -> list[AttemptEvidence]:
+    """Give what is known of each attempt; ``whole``: hosts, boards, events and ranks too, as remedies want them."""
+    if study is None:
+        return []
+    around = gather_surroundings(question.tables, study.span(window)) if whole else None
+    return gather_evidence(study, question.settings, window, around)
 
 
 def _header(question: _Question, study: Study | None) -> Document:
@@ -190,7 +197,7 @@ def _fleet(question: _Question) -> Document:
 
 def _analyze(question: _Question) -> Document:
     study = question.study()
-    evidence = _evidence(question, study)
+    evidence = _evidence(question, study, whole=True)
     report = find_families(evidence, question.settings)
     advice = _advice(question, study, evidence, report)
     found, refused = advice["recommendations"], advice["refusals"]
@@ -261,7 +268,7 @@ def _weekly(question: _Question) -> Document:
     question.require_samples(edges[-1])
     at = len(weeks) - 1
     study = judge(question.gather(edges, known), settings, rung=question.asked().rung, judged=at)
-    evidence = gather_evidence(study, settings, at)
+    evidence = gather_evidence(study, settings, at, gather_surroundings(tables, study.span(at)))
     report = find_families(evidence, settings)
     events = fleet.gather_events(tables, *study.span(at))
     document = weekly.weekly_document(

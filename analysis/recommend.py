@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -175,7 +175,14 @@ def recommend_document(advice: Advice, settings: Settings) -> dict[str, object]:
         "rung": advice.rung,
         "recommendations": [_as_document(one, settings) for one in advice.recommendations],
         "refusals": [
-            {"subject": _subject(one.subject), "remedy": one.remedy, "reason": one.reason, "needs": list(one.needs)}
+            {
+                "subject": _subject(one.subject),
+                "remedy": one.remedy,
+                "reason": one.reason,
+                "needs": list(one.needs),
+                "insufficient_data": bool(one.missing),
+                "missing": [asdict(missing) for missing in one.missing],
+            }
             for one in advice.refusals
         ],
         "refusals_left_out": advice.refusals_left_out,

@@ -256,13 +256,24 @@ class RecommendationPart:
 
 
 @dataclass(frozen=True, slots=True)
+class MissingPart:
+    """A kind of evidence that covers too little of the GPU time, and how much would be enough."""
+
+    evidence: str
+    coverage_ratio: float
+    wanted_ratio: float
+
+
+@dataclass(frozen=True, slots=True)
 class RefusalPart:
-    """Why a remedy says nothing, and what it would need."""
+    """Why a remedy says nothing, and what it would need; ``missing`` says which evidence covers how little."""
 
     subject: SubjectPart
     remedy: str
     reason: str
     needs: list[str]
+    insufficient_data: bool
+    missing: list[MissingPart]
 
 
 @dataclass(frozen=True, slots=True)

@@ -464,10 +464,24 @@ class Recommendation:
 
 
 @dataclass(frozen=True, slots=True)
+class Missing:
+    """A kind of evidence that covers too little: the share of the GPU time that it covers, and what would be enough."""
+
+    evidence: str
+    coverage_ratio: float
+    wanted_ratio: float
+
+
+@dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a remedy says nothing on a subject, and what it would need."""
+    """Why a remedy says nothing on a subject, and what it would need.
+
+    With ``missing`` the data are insufficient, and more of them would change the answer; without, the remedy does not
+    apply, whatever is measured.
+    """
 
     subject: Subject
     remedy: str
     reason: str
     needs: tuple[str, ...] = ()
+    missing: tuple[Missing, ...] = ()
