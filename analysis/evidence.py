@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from analysis.account import GpuSeconds
+    from analysis.waves import Work
     from warehouse.contract.model import AttemptState
 
 
@@ -70,7 +71,8 @@ class AttemptEvidence:
     ``start_at``/``end_at`` are the attempt's own, not clipped to the window; ``gpu_count`` is the sum over its
     allocations of count x share. ``ladder`` is keyed by column name (``driver_util_ratio``, ``gpu_bound_ratio``, ...).
     ``host`` holds what the job used of its hosts and waited for there, ``board`` power and slowed clocks, each by a
-    name that ends in its unit (``analysis.surroundings``). ``profiled_kernels`` counts the kernels of its profile.
+    name that ends in its unit (``analysis.surroundings``). ``profiled_kernels`` counts the kernels of its profile,
+    ``work`` is what its traced kernels did.
     """
 
     attempt_key: str
@@ -111,6 +113,7 @@ class AttemptEvidence:
     events: tuple[Happening, ...] = ()
     ranks: tuple[RankWork, ...] = ()
     profiled_kernels: int | None = None
+    work: Work | None = None
 
     def coverage_of(self, name: str) -> float:
         """Give the share of the attempt in which a kind of evidence is known (``KINDS``), 0 where it is not."""

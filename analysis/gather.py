@@ -85,6 +85,7 @@ def gather_evidence(
                 events=around.events_of(key, uuids, node_names, clipped),
                 ranks=around.ranks.get(key, ()),
                 profiled_kernels=around.kernels.get(key),
+                work=around.works.get(key),
                 **{name: held.words.values(name)[row] for name in _OWN_WORDS},
             )
         )

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from analysis.evidence import Happening, RankWork, Reading
 from analysis.frames import Columns, Tables, fetch, none_if_nan, not_rolled, rolled_span, seconds, timestamp, united
+from analysis.kernel_work import gather_works
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from analysis.holdings import Span
+    from analysis.waves import Work
 
 SHARES: Final = {
     "cpu_throttled_ratio": "cpu_throttled_seconds",
@@ -62,6 +64,7 @@ class Surroundings:
     board: Mapping[str, Mapping[str, Reading]] = field(default_factory=dict)
     ranks: Mapping[str, tuple[RankWork, ...]] = field(default_factory=dict)
     kernels: Mapping[str, int] = field(default_factory=dict)
+    works: Mapping[str, Work] = field(default_factory=dict)
     events: Mapping[tuple[str, str | None], Sequence[Happening]] = field(default_factory=dict)
 
     def events_of(
@@ -86,6 +89,7 @@ def gather_surroundings(tables: Tables, window: Span) -> Surroundings:
         board=_boards(tables, window),
         ranks={key: ranks for key, own in profiles.items() if (ranks := _ranks(own.hours))},
         kernels={key: own.kernels for key, own in profiles.items()},
+        works=gather_works(tables, window) if profiles else {},
         events=_events(tables, window),
     )
 
