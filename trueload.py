@@ -26,6 +26,7 @@ __all__ = ("connect", "step")
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("dashboards.commands", "Start everything here: server, pages and, without a GPU, a demo cluster."),
+    "pages": ("dashboards.commands", "The pages, before a server elsewhere or of this machine."),
     "import": ("warehouse.commands", "Read foreign history into the store; importing twice changes nothing."),
     "waste": ("analysis.commands", "Where the allocated GPU time went, ranked by idle GPU-hours."),
     "families": ("analysis.commands", "Jobs that are the same work repeated."),
@@ -64,6 +65,7 @@ SETTING_MODULES = (
     "analysis.recommend",
     "dashboards.settings",
     "dashboards.mail_settings",
+    "dashboards.sign_in_settings",
 )
 """Modules with a tuple ``SETTINGS``; each room's own, and those of its plug-ins, gathered by the room."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -87,6 +88,29 @@ def up_command(
             click.echo(f"\nPages   {url}\nData    {data}\nCtrl-C ends it.", err=as_json)
 
     up.run(plan, settings, lambda words: click.echo(f"{words} ...", err=True), answer, show)
+
+
+@click.command("pages")
+@data_option
+@click.option("--server", "url", help="The server's URL, where it does not run on this machine; with --token-file.")
+@click.option("--token-file", type=click.Path(dir_okay=False, path_type=Path), help="File with an operator's token.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(1, 65535), help="Port of the pages; default: setting pages.port.")
+@pass_composition
+def pages_command(
+    composition: Composition, data: Path, url: str | None, token_file: Path | None, host: str, port: int | None
+) -> None:
+    """The pages alone, until they are ended. Who may see what is settled by the settings [sign_in]."""
+    from dashboards import serving
+
+    if (url is None) != (token_file is None):
+        raise BadUseError("--server and --token-file go together")
+    settings = composition.settings()
+    serving.check(host, settings)
+    source = serving.Source(data) if url is None else serving.Source(None, url, token_file)
+    arguments = serving.command(host, port or settings[PAGES_PORT], settings)
+    # In the place of this process, so that a supervisor's signals reach the pages themselves.
+    os.execve(arguments[0], arguments, {**os.environ, **serving.environment(source, settings)})  # noqa: S606 - no shell
 
 
 def _setting_port(composition: Composition) -> int:

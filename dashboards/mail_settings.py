@@ -62,10 +62,6 @@ HOLIDAYS = Setting("mail", "holidays", (), "dates", "Days such as 2026-12-25 on 
 SUBJECT = Setting(
     "mail", "subject", "GPU time in week {week}: {headline}", "template", "The subject says the one number of the week."
 )
-PAGES_URL = Setting(
-    "pages", "url", "", "URL", "Where people reach the pages, for links in mails; empty: mails hold no links."
-)
-
 SETTINGS: tuple[AnySetting, ...] = (
     SMTP_HOST,
     SMTP_PORT,
@@ -87,5 +83,4 @@ SETTINGS: tuple[AnySetting, ...] = (
     WORK_DAYS,
     HOLIDAYS,
     SUBJECT,
-    PAGES_URL,
 )

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import streamlit as st
 
 from analysis.window import weeks_between, zone_of
+from dashboards import sign_in
 from dashboards.account import RUNG_WORDS
-from dashboards.document import text
+from dashboards.document import rows, text
 from dashboards.page import Page, PageContext, pages
+from dashboards.person import ALONE, Person
+from dashboards.serving import PAGES_SETTINGS
 from dashboards.settings import CACHE_ENTRIES, CACHE_SECONDS
 from dashboards.text import markdown
 from dashboards.units import instant
-from warehouse.client import Client, Document, find_server
+from warehouse.client import Client, Document, client_of, find_server
 from warehouse.contract.errors import NotFoundError, StoreError, TrueloadError, UnreachableError
 from warehouse.contract.metrics import Rung
 from warehouse.contract.settings import load
 
-_SETTINGS = load(
-    (CACHE_SECONDS, CACHE_ENTRIES),
-    None,
-    {name: value for name, value in os.environ.items() if name in {CACHE_SECONDS.variable, CACHE_ENTRIES.variable}},
-)
+_TOLD = {setting.variable for setting in PAGES_SETTINGS}
+_SETTINGS = load(PAGES_SETTINGS, None, {name: value for name, value in os.environ.items() if name in _TOLD})
 
 
 _WEEK = re.compile(r"\d{4}-W\d{2}\Z")
@@ -38,8 +38,12 @@ def client() -> Client:
 
     Raises:
         UnreachableError: no server owns the directory.
+        BadUseError: the token of the server cannot be read.
 
     """
+    url, token = os.environ.get("TRUELOAD_PAGES_SERVER"), os.environ.get("TRUELOAD_PAGES_TOKEN")
+    if url and token:
+        return client_of(url, Path(token))
     data = Path(os.environ.get("TRUELOAD_DATA", "trueload-data"))
     found = find_server(data)
     if found is None:
@@ -48,13 +52,27 @@ def client() -> Client:
 
 
 @st.cache_data(ttl=_SETTINGS[CACHE_SECONDS], max_entries=_SETTINGS[CACHE_ENTRIES], show_spinner=False)
-def _answer(question: str, parameters: tuple[tuple[str, str], ...]) -> Document:
-    return client().ask(question, dict(parameters))
+def _answer(who: Person, question: str, parameters: tuple[tuple[str, str], ...]) -> Document:
+    """Answer as ``who`` may see it; who asks is part of what is cached."""
+    whole = client()
+    sees = whole if who.everything else whole.on_behalf_of(who.name, who.accounts)
+    return sees.ask(question, dict(parameters))
 
 
 def ask(question: str, parameters: Mapping[str, str]) -> Document:
-    """Give the document that answers a question, from the cache where it is fresh."""
-    return _answer(question, tuple(sorted(parameters.items())))
+    """Give the document that answers a question as the person of this session may see it, fresh or from the cache."""
+    return _answer(_who(), question, tuple(sorted(parameters.items())))
+
+
+def _who() -> Person:
+    """Give who this session is for: nobody is an operator by default, but for the one person of this machine."""
+    return sign_in.person(_SETTINGS, _known_accounts)
+
+
+def _known_accounts() -> Sequence[str]:
+    """Give the accounts of the store, which the patterns of leads are held against."""
+    found = _answer(ALONE, "waste", (("by", "account"),))
+    return [key for row in rows(found, "rows") if (key := text(row, "key")) is not None]
 
 
 def forget() -> None:
@@ -65,6 +83,11 @@ def forget() -> None:
 def run() -> None:
     """Draw the menu, the period and the page that the address names."""
     st.set_page_config(page_title="trueload", page_icon=":material/speed:", layout="wide")
+    who = None
+    with explained():
+        who = _who()
+    if who is None:
+        st.stop()
     found = pages()
     places: dict[str, st.Page] = {}
     period: dict[str, str] = {}
@@ -86,7 +109,11 @@ def run() -> None:
         st.Page(_body(first, context), title=first.title, url_path=first.name, visibility="hidden")
     )
     chosen = st.navigation(sections)
+    target = sign_in.remembered() if who.name else None
+    if target is not None and target[0] in places:
+        st.switch_page(places[target[0]], query_params=target[1])
     period.update(_choose_period())
+    sign_in.sign_out_button(who)
     chosen.run()
 
 

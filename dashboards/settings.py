@@ -5,6 +5,9 @@ from __future__ import annotations
 from warehouse.contract.settings import AnySetting, Setting
 
 PAGES_PORT = Setting("pages", "port", 8501, "TCP port", "What Streamlit users expect.", 1, 65535)
+PAGES_URL = Setting(
+    "pages", "url", "", "URL", "Where people reach the pages, for links in mails; empty: mails hold no links."
+)
 CACHE_SECONDS = Setting(
     "pages",
     "cache_seconds",
@@ -49,6 +52,7 @@ REPORT_TOP_FINDINGS = Setting("report", "top_findings", 3, "findings", "More tha
 
 SETTINGS: tuple[AnySetting, ...] = (
     PAGES_PORT,
+    PAGES_URL,
     CACHE_SECONDS,
     CACHE_ENTRIES,
     MAX_TABLE_ROWS,

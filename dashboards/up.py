@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from collector.simulate import demo
 from collector.simulate.scenario import load_scenario
-from dashboards.settings import CACHE_ENTRIES, CACHE_SECONDS, ONCE_SECONDS, PAGES_PORT, READY_SECONDS, STOP_SECONDS
+from dashboards import serving
+from dashboards.settings import ONCE_SECONDS, PAGES_PORT, READY_SECONDS, STOP_SECONDS
 from dashboards.supervise import Part, Stop, Supervisor, answers_ok, require_free, some_free_port
 
 if TYPE_CHECKING:
@@ -19,23 +20,10 @@ if TYPE_CHECKING:
     from warehouse.contract.settings import Settings
 
 HOST = "127.0.0.1"
-"""Loopback: until there are roles, whoever reaches the pages sees everything."""
-APP = Path(__file__).with_name("app.py")
+"""Loopback: what one person starts on the own machine is for nobody else."""
 AGENT_TOKEN = Path("tokens") / "agent.token"
 DRIVER_SIGNS = (Path("/proc/driver/nvidia/version"), Path("/dev/dxg"))
 """What a loaded NVIDIA driver leaves: on Linux, and in Windows' subsystem for it."""
-STREAMLIT_OPTIONS = {
-    "server.headless": "true",
-    "server.address": HOST,
-    "server.fileWatcherType": "none",
-    "browser.gatherUsageStats": "false",
-    "client.toolbarMode": "viewer",
-    "client.showErrorDetails": "none",
-    "theme.primaryColor": "#0072B2",
-    "theme.metricValueFontSize": "1.6rem",
-    "theme.headingFontSizes": '["2.25rem"]',  # the longest title of a page fits a phone's line
-}
-"""Serve this machine only, report to nobody, show no buttons for developers, and no insides when a page fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,15 +142,12 @@ def _server(plan: Plan, port: int) -> Part:
 
 
 def _pages(plan: Plan, port: int, settings: Settings) -> Part:
-    options = {**STREAMLIT_OPTIONS, "server.port": str(port)}
-    flags = [f"--{name}={value}" for name, value in options.items()]
-    environment = {
-        "TRUELOAD_DATA": str(plan.data),
-        CACHE_SECONDS.variable: str(settings[CACHE_SECONDS]),
-        CACHE_ENTRIES.variable: str(settings[CACHE_ENTRIES]),
-    }
-    arguments = (sys.executable, "-m", "streamlit", "run", str(APP), *flags)
-    return Part("pages", arguments, lambda: answers_ok(f"http://{HOST}:{port}/_stcore/health"), environment)
+    return Part(
+        "pages",
+        serving.command(HOST, port, settings),
+        lambda: answers_ok(f"http://{HOST}:{port}/_stcore/health"),
+        serving.environment(serving.Source(plan.data), settings),
+    )
 
 
 def _agent(plan: Plan, port: int) -> Part:

@@ -20,7 +20,7 @@ from dashboards import mail_settings as ask
 from dashboards.document import Row, number, part, rows, text
 from dashboards.report import mail, pdf, weekly
 from dashboards.report.digest import Limits
-from dashboards.settings import REPORT_TOP_FINDINGS, REPORT_TOP_ROWS
+from dashboards.settings import PAGES_URL, REPORT_TOP_FINDINGS, REPORT_TOP_ROWS
 from warehouse.client import Client, Document
 from warehouse.contract.errors import BadUseError, TrueloadError, UnreachableError
 from warehouse.contract.identity import IDENTITY_FILE, Directory, read_directory
@@ -225,7 +225,7 @@ class Run:
 
 def report_limits(settings: Settings) -> Limits:
     """Give how much a report shows."""
-    return Limits(settings[REPORT_TOP_ROWS], settings[REPORT_TOP_FINDINGS], settings[ask.PAGES_URL])
+    return Limits(settings[REPORT_TOP_ROWS], settings[REPORT_TOP_FINDINGS], settings[PAGES_URL])
 
 
 class RefusedMailError(Exception):
