@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from prometheus_client import Metric
+    from prometheus_client.registry import Collector
 
     from warehouse.batches import Acceptance
     from warehouse.clocks import Clocks
@@ -70,6 +71,10 @@ class Observations:
         committer.on_commit = commits.observe
         self._state = _State(store, committer, clocks)
         self._registry.register(self._state)
+
+    def add(self, collector: Collector) -> None:
+        """Have something else told, too."""
+        self._registry.register(collector)
 
     def batch(self, outcome: str) -> None:
         """Count a batch."""

@@ -22,6 +22,7 @@ from warehouse.contract.clocks import CLOCK_OFF_SECONDS
 from warehouse.contract.errors import StoreError
 from warehouse.credentials import Credentials
 from warehouse.door import Door
+from warehouse.figures import Figures
 from warehouse.observe import Observations
 from warehouse.pulse import LEAVE_SECONDS, Pulse, leave_within
 from warehouse.routes import agents, delivery, freehand, identity, imports, mails, numbers, questions, texts, upkeep
@@ -59,9 +60,9 @@ def create_app(
     desk = AgentDesk(store)
     clocks = Clocks(settings[CLOCK_OFF_SECONDS])
     answers = {**answers, "detail": desk.answer, "clocks": clocks.answer}
-    site = Site(
-        store, committer, answers, settings, door, credentials, Observations(store, committer, clocks), desk, clocks
-    )
+    observations = Observations(store, committer, clocks)
+    observations.add(Figures(store, answers, settings))
+    site = Site(store, committer, answers, settings, door, credentials, observations, desk, clocks)
     explain_errors(app)
     for routes in ROUTES:
         routes.add(app, site)

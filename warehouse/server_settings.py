@@ -48,6 +48,19 @@ SQL_ROWS = Setting(
 )
 SQL_SECONDS = Setting("sql", "most_seconds", 30.0, "seconds", "Longer statements are stopped.", 0.1, 3600.0)
 
+FIGURES_SECONDS = Setting(
+    "metrics",
+    "figures_seconds",
+    300.0,
+    "seconds",
+    "How old the figures of /metrics on accounts, families and advice may get; 0: they are not told at all.",
+    0.0,
+    86_400.0,
+)
+FIGURES_ROWS = Setting(
+    "metrics", "figures_rows", 20, "rows", "Accounts, families and pieces of advice told: each is a series.", 1, 1000
+)
+
 SETTINGS: tuple[AnySetting, ...] = (
     ANSWER_SECONDS,
     ANSWER_AGE_SECONDS,
@@ -58,5 +71,7 @@ SETTINGS: tuple[AnySetting, ...] = (
     SQL_OPEN,
     SQL_ROWS,
     SQL_SECONDS,
+    FIGURES_SECONDS,
+    FIGURES_ROWS,
     CLOCK_OFF_SECONDS,
 )
