@@ -32,7 +32,7 @@ _NOTHING = GpuSeconds(allocated=0.0, unknown=0.0, failed=0.0)
 
 
 def find_jobs(tables: Tables, name: str) -> list[str]:
-    """Give the keys of the jobs that a person may mean: a key, a scheduler's id, or an array's id with ``_INDEX``."""
+    """Give the keys of the jobs that a person may mean: a key, also an attempt's, an id, an array's ``_INDEX``."""
     job = tables.job
     array, _, index = name.rpartition("_")
     meant = (job.job_key == name) | (job.scheduler_job_id == name)
@@ -42,7 +42,8 @@ def find_jobs(tables: Tables, name: str) -> list[str]:
     if known:
         return list(known)
     attempt = tables.attempt
-    return list(fetch(attempt.filter(attempt.job_key == name).select("job_key").distinct()).values("job_key"))
+    is_named = (attempt.job_key == name) | (attempt.attempt_key == name)
+    return list(fetch(attempt.filter(is_named).select("job_key").distinct()).values("job_key"))
 
 
 def job_facts(tables: Tables, job_key: str) -> dict[str, object]:

@@ -117,6 +117,8 @@ def test_a_bare_id_must_be_unique(world: World) -> None:
         world.ask("job", id="1")
     assert world.ask("job", id="c/1#0")["job"]["job_key"] == "c/1#0"
     assert world.ask("job", id="30_4")["job"]["job_key"] == "c/3#0"
+    world.fill([Attempt("c/1#0:1", "c/1#0", AttemptState.RUNNING, None, T0, None, "t")])
+    assert world.ask("job", id="c/1#0:1")["job"]["job_key"] == "c/1#0"  # as metrics name it
     with pytest.raises(NotFoundError, match="no job '99'"):
         world.ask("job", id="99")
     with pytest.raises(BadUseError, match="id: name a job"):
