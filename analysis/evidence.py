@@ -104,6 +104,7 @@ class AttemptEvidence:
     time_limit_seconds: float | None = None
     ladder: dict[str, Reading] = field(default_factory=dict)
     idle_stretches: tuple[IdleStretch, ...] = ()
+    submit_at: float | None = None
     cpu_count: float | None = None
     requested_cpu_count: float | None = None
     requested_memory_bytes: float | None = None

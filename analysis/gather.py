@@ -77,6 +77,7 @@ def gather_evidence(
                 time_limit_seconds=numbers["time_limit_seconds"],
                 ladder=seen.ladder(study, attempt, accounts[attempt].allocated, uuids),
                 idle_stretches=pauses.get(attempt, ()),
+                submit_at=numbers["submit_at"],
                 cpu_count=numbers["cpu_count"],
                 requested_cpu_count=numbers["requested_cpu_count"],
                 requested_memory_bytes=numbers["requested_memory_bytes"],

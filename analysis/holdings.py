@@ -178,9 +178,12 @@ def _allocations(tables: Tables, window: Window) -> Any:
         device_node=tables.device.node.max(),
     )
     attempt = tables.attempt.select(
-        "attempt_key", "job_key", "state", "node_count", "cpu_count", attempt_start="start_at", attempt_end="end_at"
+        *("attempt_key", "job_key", "state", "node_count", "cpu_count"),
+        attempt_start="start_at",
+        attempt_end="end_at",
+        attempt_submit="submit_at",
     )
-    job = tables.job.select("job_key", *JOB_WORDS)
+    job = tables.job.select("job_key", *JOB_WORDS, job_submit="submit_at")
     allocation = tables.allocation.filter(tables.allocation.gpu_count > 0).drop("source", "certainty")
     joined = allocation.left_join(attempt, "attempt_key").drop("attempt_key_right").left_join(job, "job_key")
     joined = joined.drop("job_key_right").left_join(device, "device_uuid")
@@ -209,6 +212,7 @@ def _allocations(tables: Tables, window: Window) -> Any:
         end_at=seconds(end),
         attempt_start_at=seconds(joined.attempt_start),
         attempt_end_at=seconds(joined.attempt_end),
+        submit_at=seconds(ibis.coalesce(joined.attempt_submit, joined.job_submit)),
         allocation_key=joined.allocation_key,
     ).order_by("start_at", "allocation_key")
 
