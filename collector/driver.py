@@ -37,6 +37,7 @@ CLOSE_PATIENCE_SECONDS: Final = 2.0
 OCCURRENCES_MAX: Final = 1000
 NOT_RETURNED: Final = "does not return"
 NOBODY: Final = ""
+ENERGY_CALL: Final = "nvmlDeviceGetTotalEnergyConsumption"
 _PROFILE: Final = re.compile(r"(?:(\d)c\.)?(\d)g\.")
 
 
@@ -53,6 +54,7 @@ class KnownDevice:
     ``/dev/nvidia<minor>``, which is not the index on every board. ``told_by_fields`` are the metrics that field values
     tell of it. ``calling`` is the call that is out right now, with the monotonic time of its begin.
     ``memory_util_ratio`` is what the driver said last of its memory's utilization, where the exporter is to tell it.
+    ``memory_kind`` and ``energy_method`` are those of :class:`warehouse.contract.model.Device`.
     """
 
     uuid: str
@@ -70,6 +72,8 @@ class KnownDevice:
     minor_number: int | None = None
     told_by_fields: frozenset[str] = frozenset()
     memory_util_ratio: float | None = None
+    memory_kind: str | None = None
+    energy_method: str | None = None
     calling: tuple[str, float] | None = None
 
     @property
@@ -362,9 +366,24 @@ class Driver:
         pci = self.call(card, "nvmlDeviceGetPciInfo")
         card.gpu_model = None if name is None else _text(name)
         card.memory_bytes = int(memory.total) if memory is not None and memory.total > 0 else None
+        card.memory_kind = self._memory_kind(card, memory)
+        card.energy_method = self._energy_method(card)
         card.pci_bus_id = None if pci is None else _text(pci.busId)
         card.minor_number = self.call(card, "nvmlDeviceGetMinorNumber")
         return [card, *self._instances(card)]
+
+    def _memory_kind(self, card: KnownDevice, memory: Any) -> str | None:
+        """Say what the memory is: a driver that knows of none, or of 0 bytes, drives a part that shares the host's."""
+        if card.memory_bytes is not None:
+            return "dedicated"
+        is_without = memory is not None or self.never_asked_again(card, "nvmlDeviceGetMemoryInfo")
+        return "unified" if is_without else None
+
+    def _energy_method(self, card: KnownDevice) -> str | None:
+        """Say what its energy will be read from; None where that cannot be told yet."""
+        if self.call(card, ENERGY_CALL) is not None:
+            return "counter"
+        return "power" if self.never_asked_again(card, ENERGY_CALL) else None
 
     def _instances(self, card: KnownDevice) -> list[KnownDevice]:
         """Give a card's MIG instances; the range of their indexes has holes."""
@@ -379,6 +398,7 @@ class Driver:
             if uuid is None:
                 continue
             instance = replace(card, uuid=_text(uuid), handle=handle, parent_uuid=card.uuid, memory_bytes=None)
+            instance.energy_method = None  # energy is the card's
             instance.gpu_instance_id = self.call(instance, "nvmlDeviceGetGpuInstanceId")
             instance.compute_instance_id = self.call(instance, "nvmlDeviceGetComputeInstanceId")
             name = self.call(instance, "nvmlDeviceGetName")

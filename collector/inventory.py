@@ -192,6 +192,8 @@ class Inventory:
             gpu_instance_id=device.gpu_instance_id,
             compute_instance_id=device.compute_instance_id,
             share_ratio=None if device.parent_uuid is None else round(device.share_ratio, 6),
+            memory_kind=device.memory_kind,
+            energy_method=device.energy_method,
         )
 
     def _event(self, kind: str, at: float, device_uuid: str | None, detail: str | None) -> Event:

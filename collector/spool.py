@@ -21,13 +21,14 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
 from collector.files import remove_unfinished, replace_file, sync_folder
 from collector.spool_names import BatchName
+from collector.spool_shelf import Shelf, SpooledBatch
 from collector.spool_state import BOOT_ID_FILE, LOCK_FILE, STATE_FILE, State, lock_folder, new_stream, read_boot_id
 from warehouse.contract import exchange, wire
 from warehouse.contract.errors import BadUseError
@@ -47,26 +48,6 @@ DISK_REFUSES: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.
 
 
 @dataclass(frozen=True, slots=True)
-class SpooledBatch:
-    """One batch that waits: its file, its name, its size; ``content`` where it is in memory only."""
-
-    path: Path
-    name: BatchName
-    size_bytes: int
-    written_at: float
-    content: bytes | None = None
-
-    def read(self) -> bytes:
-        """Give the batch as it is posted.
-
-        Raises:
-            FileNotFoundError: a bound of the spool dropped it meanwhile.
-
-        """
-        return self.path.read_bytes() if self.content is None else self.content
-
-
-@dataclass(frozen=True, slots=True)
 class Bounds:
     """How much a spool may hold: bytes and age of what waits, of what is kept after that, and bytes in memory."""
 
@@ -75,41 +56,6 @@ class Bounds:
     kept_max_bytes: int = 128 * 1024**2
     kept_max_age_seconds: float = 2 * 86400.0
     memory_max_bytes: int = 8 * 1024**2
-
-
-class _Shelf:
-    """One folder of batches with its size, so that staying within bounds costs no look at every file."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.bytes = 0
-        self.count = 0
-        self.look_again_at = 0.0
-
-    def survey(self) -> None:
-        """Count what is there."""
-        sizes = [batch.size_bytes for batch in self.batches(self.names())]
-        self.bytes, self.count = sum(sizes), len(sizes)
-
-    def names(self) -> list[BatchName]:
-        """Give the names, in the order in which the batches were written."""
-        return sorted(name for name in map(BatchName.parse, os.listdir(self.folder)) if name is not None)  # noqa: PTH208 - ten thousand names
-
-    def batches(self, names: Iterable[BatchName]) -> Iterable[SpooledBatch]:
-        """Look at files; those that went away meanwhile are left out."""
-        for name in names:
-            path = self.folder / str(name)
-            try:
-                status = path.stat()
-            except FileNotFoundError:
-                continue
-            yield SpooledBatch(path, name, status.st_size, status.st_mtime)
-
-    def added(self, size_bytes: int) -> None:
-        self.bytes, self.count = self.bytes + size_bytes, self.count + 1
-
-    def removed(self, size_bytes: int) -> None:
-        self.bytes, self.count = max(0, self.bytes - size_bytes), max(0, self.count - 1)
 
 
 class Spool:
@@ -138,7 +84,7 @@ class Spool:
         self._try_disk_at = 0.0
         self._state = State("", "", 0, 0)
         self._next_sequence = 1
-        self._shelf, self._kept = _Shelf(folder), _Shelf(folder / KEPT_FOLDER)
+        self._shelf, self._kept = Shelf(folder), Shelf(folder / KEPT_FOLDER)
         self._memory: deque[SpooledBatch] = deque()
         self._memory_bytes = 0
         self._memory_stream = new_stream(read_boot_id())
@@ -281,12 +227,36 @@ class Spool:
                 for name, content in zip(batch.name.halves, contents, strict=True):
                     self._remember_in_memory(name, content)
                 return True
-            for name, content in zip(batch.name.halves, contents, strict=True):
-                replace_file(self.folder / str(name), content)
-                self._shelf.added(len(content))
-            self._unlink(self._shelf, batch)
-            sync_folder(self.folder)
+            try:
+                self._split_on_disk(batch, contents)
+            except OSError as error:
+                if error.errno not in DISK_REFUSES:
+                    raise
+                self._split_in_memory(batch, contents, error)
         return True
+
+    def _split_on_disk(self, batch: SpooledBatch, contents: Sequence[bytes]) -> None:
+        for name, content in zip(batch.name.halves, contents, strict=True):
+            replace_file(self.folder / str(name), content)
+            self._shelf.added(len(content))
+        self._unlink(self._shelf, batch)
+        sync_folder(self.folder)
+
+    def _split_in_memory(self, batch: SpooledBatch, contents: Sequence[bytes], error: OSError) -> None:
+        """Have the halves wait in memory, where the disk takes none: the whole would hold up all that comes after it.
+
+        The whole stays on the disk and waits no more. After a restart it is sent, and split, again: the server knows
+        the halves that it has by their names.
+        """
+        if not self._unmoved:
+            self._say_refused(error)
+        for name, content in zip(batch.name.halves, contents, strict=True):
+            half = self.folder / str(name)
+            if half.exists():  # written before the other was refused
+                half.unlink()
+                self._shelf.removed(len(content))
+            self._remember_in_memory(name, content)
+        self._unmoved[batch.name] = self._kept.folder / batch.path.name
 
     def holdings(self) -> list[exchange.Holdings]:
         """Give what the server has acknowledged and is still here, by stream."""
@@ -413,7 +383,7 @@ class Spool:
         for batch in self._exceeding(self._kept, bounds.kept_max_bytes, bounds.kept_max_age_seconds):
             self._unlink(self._kept, batch)
 
-    def _exceeding(self, shelf: _Shelf, max_bytes: int, max_age_seconds: float) -> list[SpooledBatch]:
+    def _exceeding(self, shelf: Shelf, max_bytes: int, max_age_seconds: float) -> list[SpooledBatch]:
         """Give the oldest batches that are too many bytes or too old; the newest is never among them."""
         now = time.monotonic()
         if shelf.bytes <= max_bytes and now < shelf.look_again_at:
@@ -438,7 +408,7 @@ class Spool:
         for batch in self._kept.batches(name for name in names if name.sequence < until or name.depth == 0):
             self._unlink(self._kept, batch)
 
-    def _unlink(self, shelf: _Shelf, batch: SpooledBatch) -> None:
+    def _unlink(self, shelf: Shelf, batch: SpooledBatch) -> None:
         name = batch.name
         self._unmoved.pop(name, None)
         is_newest = name.boot_number == self._state.boot_number and name.sequence == self._next_sequence - 1

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from collector.driver import ENERGY_CALL
+
 if TYPE_CHECKING:
     from collector.driver import Driver, KnownDevice
 
@@ -55,7 +57,7 @@ class Energy:
 
     def joules(self, device: KnownDevice, watts: float | None) -> float | None:
         """Give the energy used since the reading before of this device."""
-        name, now = "nvmlDeviceGetTotalEnergyConsumption", self._clock()
+        name, now = ENERGY_CALL, self._clock()
         before, self._read_at[device.uuid] = self._read_at.get(device.uuid), now
         elapsed_seconds = None if before is None else now - before
         if self._driver.never_asked_again(device, name):

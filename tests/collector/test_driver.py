@@ -273,6 +273,9 @@ def test_u14_without_a_counter_energy_is_power_over_the_time_elapsed(rig: Rig) -
     told = [energy.joules(device, 300.0) for _ in range(61)]
     assert told[0] is None
     assert sum(joules for joules in told if joules is not None) == pytest.approx(18_000, rel=0.02)
+    rig.driver.close()
+    rig.driver.open()
+    assert [card.energy_method for card in rig.driver.devices] == ["power", "counter", "counter"]
 
 
 def test_u14_a_counter_that_is_slower_than_the_readings_loses_nothing_and_power_has_no_gaps(rig: Rig) -> None:
@@ -313,6 +316,11 @@ def test_u08_a_machine_without_memory_of_its_own_gives_no_number(rig: Rig, chang
     found = rig.of(0)
     assert "memory_used_bytes" not in found
     assert found["driver_util_ratio"] == 0.5
+    rig.driver.close()
+    rig.driver.open()
+    cards = rig.driver.devices
+    assert (cards[0].memory_bytes, cards[0].memory_kind) == (None, "unified")
+    assert (cards[1].memory_bytes, cards[1].memory_kind) == (80 * 1024**3, "dedicated")
 
 
 def test_u07_samples_of_processes_are_counted_once_and_rubbish_is_rejected(rig: Rig) -> None:

@@ -216,6 +216,37 @@ def test_u27_a_disk_that_turns_read_only_sends_nothing_twice_and_keeps_nobody_wa
         )
 
 
+@pytest.mark.parametrize("refused_from", [1, 2], ids=["the first half", "the second half"])
+def test_u27_halves_that_a_read_only_disk_does_not_take_are_sent_from_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused_from: int
+) -> None:
+    events = [Event("c", "node-1", "test", float(at)) for at in range(2)]
+    with opened(tmp_path) as spool:
+        spool.put(wire.from_records(events))
+        spool.put(tables("later"))
+        whole, later = spool.waiting()
+        written: list[Path] = []
+
+        def refuse(path: Path, content: bytes) -> None:
+            written.append(path)
+            if len(written) >= refused_from:
+                raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+            path.write_bytes(content)
+
+        with monkeypatch.context() as patched:
+            patched.setattr("collector.spool.replace_file", refuse)
+            assert spool.split(whole)
+        waiting = spool.waiting()
+        halves = [wire.decode(batch.read()) for batch in waiting if batch.content is not None]
+        assert waiting[0] == later
+        assert [(half.sequence, half.part, half.tables["event"].rows) for half in halves] == [(1, 0, 1), (1, 1, 1)]
+        for batch in waiting:
+            spool.acknowledge(batch)
+        spool.put(tables("the disk takes something again"))
+        assert sequences(spool) == [3]
+        assert (spool.dropped_total, spool.kept_count) == (0, 2)  # the whole stands for its halves until a backup
+
+
 def test_nobody_else_may_look_into_a_spool(tmp_path: Path) -> None:
     with opened(tmp_path / "deep" / "spool") as spool:
         written = spool.put(tables())

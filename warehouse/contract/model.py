@@ -192,7 +192,9 @@ class Device:
     """A GPU on a node over an interval in one state, ``up`` or ``lost``. Keyed by UUID, never by index.
 
     A MIG instance is a device too: a part of the card ``parent_uuid``, of which it has ``share_ratio`` of the compute
-    slices. Cards alone make up capacity. ``minor_number`` is that of ``/dev/nvidia<minor>``.
+    slices. Cards alone make up capacity. ``minor_number`` is that of ``/dev/nvidia<minor>``. ``memory_kind`` is
+    ``dedicated`` or ``unified``: one that shares the host's memory has no ``memory_bytes`` of its own. ``energy_method``
+    says what its energy is read from: the driver's ``counter``, or ``power`` over the time elapsed.
     """
 
     TABLE: ClassVar[str] = "device"
@@ -214,6 +216,8 @@ class Device:
     gpu_instance_id: int | None = None
     compute_instance_id: int | None = None
     share_ratio: float | None = None
+    memory_kind: str | None = None
+    energy_method: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
