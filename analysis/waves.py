@@ -9,7 +9,7 @@ the ranges here are the spread of the model's own assumptions, and callers widen
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import ceil, fsum, sqrt
+from math import ceil, exp, fsum, sqrt
 from typing import TYPE_CHECKING, Final
 
 from analysis.estimate import Range, exactly
@@ -156,17 +156,20 @@ def _small(kernel: Kernel, origin: Card, target: Card, gamma: float) -> float:
     return float(kernel.seconds * (origin.clock_hertz / target.clock_hertz * rounds) ** (1.0 - gamma))
 
 
-def work_on(work: Work, origin: Card, target: Card) -> Range:
+def work_on(work: Work, origin: Card, target: Card, half_width: float | None = None) -> Range:
     """Give the seconds of a stretch of work on another card.
 
-    The host's part, when no kernel runs, is scaled by nothing. With busy time G of T: at least max(T - G, G'), when
-    the host works on while kernels run; likely and at most T - G + G', when each waits for the other.
+    ``half_width`` (in logarithms) puts a measured error of kernels in the place of the spread of assumptions. The
+    host's part, when no kernel runs, is scaled by nothing. With busy time G of T: at least max(T - G, G'), when the
+    host works on while kernels run; likely and at most T - G + G', when each waits for the other.
 
     Raises:
         ValueError: no kernel is known.
 
     """
     busy = _scaled_busy(work, lambda kernel: kernel_on(kernel, origin, target))
+    if half_width is not None:
+        busy = Range(busy.likely * exp(-half_width), busy.likely, busy.likely * exp(half_width))
     host = max(0.0, work.seconds - work.busy_seconds)
     return Range(max(host, busy.low), host + busy.likely, host + busy.high)
 
