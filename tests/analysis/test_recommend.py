@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
+from analysis import recommend
 from analysis.account import GpuSeconds
 from analysis.evidence import AttemptEvidence, IdleStretch
 from analysis.recommend import Advice, advise, recommend_document, remedies
@@ -44,6 +45,14 @@ def job(number: int, name: str, idle_hours: float = 0, gap_hours: float = 0, **m
     return AttemptEvidence(**(facts | more))
 
 
+@pytest.fixture(autouse=True)
+def three_remedies(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Judge by these, so that a new remedy does not change what is said of the list."""
+    if "repository" not in request.fixturenames:
+        chosen = {name: one for name, one in remedies().items() if name in {"fuse", "release", "share"}}
+        monkeypatch.setattr(recommend, "remedies", lambda: chosen)
+
+
 def advise_on(*jobs: AttemptEvidence, **values: object) -> Advice:
     settings = Settings({f"recommend.{key}": value for key, value in values.items()})
     return advise(jobs, find_families(jobs, settings), Rung.GPU_BOUND, 0.0, 10 * HOUR, settings)
@@ -62,12 +71,13 @@ NIGHTS = tuple(job(number, "dream", idle_hours=4) for number in (20, 21))
 def test_advice_is_ranked_by_its_likely_saving_and_bounds_stand_last() -> None:
     advice = advise_on(*SWEEP, BUSY, *NIGHTS, NOTEBOOK)
     assert titles(advice) == [
+        ("share", "ada: unet_#"),  # 40 card-hours on one card at 0.945 of their speed
         ("release", "ada: bash"),  # 9 h less 1 h
         ("release", "ada: dream"),  # 2 x (4 h less 1 h)
-        ("share_or_fuse", "ada: unet_#"),  # 30 h, but a bound
+        ("fuse", "ada: unet_#"),  # 30 h, but a bound
     ]
     likely = [one.saving_gpu_seconds.likely for one in advice.recommendations]
-    assert likely == [8 * HOUR, 6 * HOUR, None]
+    assert likely == [pytest.approx(HOUR * (40 - 10 * 1.12**0.5)), 8 * HOUR, 6 * HOUR, None]
 
 
 def test_work_that_fills_its_card_gets_neither_advice_nor_refusal() -> None:
@@ -77,16 +87,17 @@ def test_work_that_fills_its_card_gets_neither_advice_nor_refusal() -> None:
 
 def test_advice_on_the_same_subject_excludes_each_other() -> None:
     mixed = tuple(job(number, "unet", idle_hours=4, gap_hours=4) for number in (1, 2, 3))
-    one, other = advise_on(*mixed).recommendations
-    assert {one.remedy, other.remedy} == {"release", "share_or_fuse"}
-    assert one.excludes == (other.recommendation_id,)
-    assert other.excludes == (one.recommendation_id,)
+    found = advise_on(*mixed).recommendations
+    assert {one.remedy for one in found} == {"fuse", "release", "share"}
+    for one in found:
+        assert set(one.excludes) == {other.recommendation_id for other in found if other is not one}
 
 
-def test_savings_on_the_same_subject_never_claim_the_same_seconds() -> None:
+def test_a_release_and_any_other_advice_never_claim_the_same_seconds() -> None:
     mixed = tuple(job(number, "unet", idle_hours=4, gap_hours=4) for number in (1, 2, 3))
-    claimed = sum(one.saving_gpu_seconds.high for one in advise_on(*mixed).recommendations)
-    assert claimed <= sum(one.gpu_seconds.held_idle or 0.0 for one in mixed)
+    claimed = {one.remedy: one.saving_gpu_seconds.high for one in advise_on(*mixed).recommendations}
+    for other in ("fuse", "share"):
+        assert claimed["release"] + claimed[other] <= sum(one.gpu_seconds.held_idle or 0.0 for one in mixed)
 
 
 @pytest.mark.parametrize(
@@ -130,11 +141,11 @@ def test_the_document_has_the_keys_of_the_contract() -> None:
     recommendations = document["recommendations"]
     assert isinstance(recommendations, list)
     TypeAdapter(RecommendDocument).validate_python(document)
-    assert recommendations[1]["saving_gpu_seconds"]["likely"] is None
+    assert recommendations[-1]["saving_gpu_seconds"]["likely"] is None
 
 
 def test_every_remedy_is_found_and_documented(repository: Any) -> None:
-    assert {"release", "share_or_fuse"} <= set(remedies())
+    assert {"fuse", "release", "share"} <= set(remedies())
     for remedy in remedies().values():
         page = (repository / "docs" / "remedies" / f"{remedy.name}.md").read_text(encoding="utf-8")
         assert all(f"`{setting.name}`" in page for setting in remedy.settings)

@@ -28,7 +28,7 @@ def test_savings_are_not_added_up() -> None:
 
 
 def test_another_remedy_for_the_same_title_is_other_advice() -> None:
-    assert len(alike([_item("notebook", "a", 9), _item("notebook", "a", 9, "share_or_fuse")])) == 2
+    assert len(alike([_item("notebook", "a", 9), _item("notebook", "a", 9, "share")])) == 2
 
 
 def test_a_subject_without_id_has_no_words() -> None:
