@@ -1,6 +1,7 @@
 """What the agent takes of a node: eight cards at one reading a second with every source, its exporter scraped.
 
-On each card are four processes that do nothing; then the same with one of them traced, at a thousand kernels a second.
+On each card are four processes that do nothing; then the same with one of them traced, at a thousand kernels a second;
+then the first again with owners by a kubelet, where gRPC is installed.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from collector.benchmarks import _kubelet
 from collector.benchmarks._cards import GIB, card, uuid_of
 from collector.benchmarks._traced import running
 from collector.simulate.standin import (
@@ -45,6 +47,9 @@ TRACED_CORE_RATIO_MAX = 0.001
 """Of one traced process: a millisecond each second."""
 
 RESIDENT_BYTES_MAX = 40 * MIB
+KUBERNETES_BYTES_MAX = 65 * MIB
+"""With gRPC, which the Kubernetes extra brings."""
+
 SWEEP_SECONDS_MAX = 0.02
 FIRST_BATCH_SECONDS_MAX = 3.0
 
@@ -58,8 +63,10 @@ class Measured:
     first_batch_seconds: float | None
 
 
-def measure(seconds: float, *, is_traced: bool) -> Measured:
+def measure(seconds: float, *, is_traced: bool, has_kubelet: bool = False) -> Measured:
     """Run the bare loop, then the agent, over the same cards, with a traced process on each or none.
+
+    ``has_kubelet``: the agent asks a kubelet whose the cards are; else nobody says.
 
     Raises:
         TrueloadError: the stand-in is not built, or a process failed.
@@ -87,6 +94,9 @@ def measure(seconds: float, *, is_traced: bool) -> Measured:
                 "EXPORTER_LISTEN": f"127.0.0.1:{port}",
                 "TOKEN_FILE": "",
             }
+            if has_kubelet:
+                socket_path = stack.enter_context(_kubelet.kubelet(folder, cards))
+                ours |= {"JOB_SOURCE": "kubernetes", "KUBELET_SOCKET": str(socket_path), "POD_LOGS_DIR": str(folder)}
             environment |= {f"TRUELOAD_AGENT__{key}": value for key, value in ours.items()}
             begin = time.monotonic()
             child = _start("agent", seconds, environment)
@@ -174,17 +184,25 @@ def run(request: BenchRequest) -> BenchResult:
     """Measure; ``full`` lasts five minutes each time."""
     seconds = SECONDS_FULL if request.full else SECONDS
     found, traced = (measure(seconds, is_traced=is_traced) for is_traced in (False, True))
+    in_pods = measure(seconds, is_traced=False, has_kubelet=True) if _kubelet.is_possible() else None
     per_traced = (traced.agent["core_ratio"] - found.agent["core_ratio"]) / CARDS
     bars = [
         at_most("share of a core", found.agent["core_ratio"], CORE_RATIO_MAX),
         at_most("share of a core for each traced process", per_traced, TRACED_CORE_RATIO_MAX),
         at_most("resident memory, bytes", traced.agent["resident_bytes"], RESIDENT_BYTES_MAX),
+        *(
+            [at_most("resident memory with Kubernetes, bytes", in_pods.agent["resident_bytes"], KUBERNETES_BYTES_MAX)]
+            if in_pods is not None
+            else []
+        ),
         at_most("mean sweep, seconds", traced.agent["sweep_mean_seconds"], SWEEP_SECONDS_MAX),
         at_most("first batch on disk, seconds", traced.first_batch_seconds, FIRST_BATCH_SECONDS_MAX),
     ]
     figures: dict[str, object] = {f"bare_{name}": value for name, value in found.bare.items()}
     figures |= {f"agent_{name}": value for name, value in found.agent.items()}
     figures |= {f"agent_with_traced_{name}": value for name, value in traced.agent.items()}
+    if in_pods is not None:
+        figures |= {f"agent_with_kubernetes_{name}": value for name, value in in_pods.agent.items()}
     figures["agent_to_bare_core_ratio"] = found.agent["core_ratio"] / found.bare["core_ratio"]
     figures["first_batch_seconds"] = traced.first_batch_seconds
     return BenchResult(
@@ -193,7 +211,7 @@ def run(request: BenchRequest) -> BenchResult:
         not_shown=[
             "what a real driver's calls take: the stand-in answers from memory, a driver makes system calls",
             "sending to a server: batches go to the spool alone",
-            "the Kubernetes extra, which adds its client to the memory",
+            *(["the Kubernetes extra, for gRPC is not installed"] if in_pods is None else []),
             "jobs in control groups of their own: here each process on a card is a tree of its own",
         ],
     )
