@@ -74,6 +74,20 @@ class Acceptance:
 
 
 @dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows of one batch within a table that holds its group's: cutting them out would cost as much as writing them."""
+
+    whole: pa.Table
+    begin: int
+    rows: int
+
+    @property
+    def table(self) -> pa.Table:
+        """Cut it out."""
+        return self.whole.slice(self.begin, self.rows)
+
+
+@dataclass(frozen=True, slots=True)
 class Checked:
     """A batch whose every value has the right type and can be true: ready to be written."""
 
@@ -81,8 +95,13 @@ class Checked:
     boot_id: str
     sequence: int
     part: int
-    tables: dict[str, pa.Table]
+    pieces: dict[str, Piece]
     rejected: Counter[str]
+
+    @property
+    def tables(self) -> dict[str, pa.Table]:
+        """Give its rows by table."""
+        return {name: piece.table for name, piece in self.pieces.items()}
 
     @property
     def name(self) -> tuple[str, str, int, int]:
@@ -92,7 +111,7 @@ class Checked:
     @property
     def rows(self) -> int:
         """Give the number of rows over all tables."""
-        return sum(table.num_rows for table in self.tables.values())
+        return sum(piece.rows for piece in self.pieces.values())
 
     @property
     def nodes(self) -> set[str]:
@@ -153,7 +172,7 @@ def _check_together(batches: Sequence[Batch | Checked]) -> list[Checked | BadInp
             end = begin + table.rows
             counts = {column: int(np.count_nonzero(places[begin:end])) for column, places in impossible.items()}
             found[at].rejected.update({column: count for column, count in counts.items() if count})
-            found[at].tables[name] = rows.slice(begin, table.rows)
+            found[at].pieces[name] = Piece(rows, begin, table.rows)
             begin = end
     return [*found]
 
@@ -181,7 +200,8 @@ def _check(batch: Batch, given: Mapping[str, Columns]) -> Checked:
     checked = _nothing_of(batch)
     for name, columns in given.items():
         possible, impossible = _possible(columns)
-        checked.tables[name] = as_table(possible)
+        rows = as_table(possible)
+        checked.pieces[name] = Piece(rows, 0, rows.num_rows)
         checked.rejected.update({column: int(np.count_nonzero(places)) for column, places in impossible.items()})
     return checked
 
@@ -229,12 +249,17 @@ def _enter(transaction: Transaction, batches: Sequence[Checked]) -> set[tuple[st
 
 
 def _by_table(batches: Sequence[Checked]) -> dict[str, pa.Table]:
-    pieces: dict[str, list[pa.Table]] = {}
+    found: dict[str, list[Piece]] = {}
     for batch in batches:
-        for name, table in batch.tables.items():
-            pieces.setdefault(name, []).append(table)
+        for name, piece in batch.pieces.items():
+            row = found.setdefault(name, [])
+            last = row[-1] if row else None
+            if last is not None and last.whole is piece.whole and last.begin + last.rows == piece.begin:
+                row[-1] = Piece(last.whole, last.begin, last.rows + piece.rows)
+            else:
+                row.append(piece)
     # One piece of each: the database reads thousands of small ones several times slower.
-    return {name: pa.concat_tables(tables).combine_chunks() for name, tables in pieces.items()}
+    return {name: pa.concat_tables([piece.table for piece in row]).combine_chunks() for name, row in found.items()}
 
 
 def _count_rejected(transaction: Transaction, batches: Sequence[Checked]) -> None:

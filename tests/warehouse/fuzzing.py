@@ -299,7 +299,7 @@ def writer(folder: Path) -> tuple[Callable[[list[batches.Checked]], None], Calla
 
     def write(accepted: list[batches.Checked]) -> None:
         renamed = [
-            batches.Checked("fuzz", "boot", next(numbers), 0, batch.tables, batch.rejected) for batch in accepted
+            batches.Checked("fuzz", "boot", next(numbers), 0, batch.pieces, batch.rejected) for batch in accepted
         ]
         before = samples()
         results = batches.commit(store, renamed)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from warehouse import batches
 from warehouse.arrow import COLUMN_TYPES
-from warehouse.batches import Acceptance, Checked, check, check_all, commit
+from warehouse.batches import Acceptance, Checked, Piece, check, check_all, commit
 from warehouse.committer import Committer
 from warehouse.contract import model, wire
 from warehouse.contract.errors import BadInputError, OverloadedError, StoreError
@@ -182,7 +182,9 @@ def test_a_failed_commit_is_told_to_every_sender_of_the_group(tmp_path: Path) ->
 
 
 def test_a_batch_that_breaks_the_writing_of_its_group_is_refused_alone(store: Store, tmp_path: Path) -> None:
-    of_no_table = Checked("odd", "boot", 1, 0, {"no_such_table": pa.table({"x": [1]})}, check(EMPTY).rejected)
+    of_no_table = Checked(
+        "odd", "boot", 1, 0, {"no_such_table": Piece(pa.table({"x": [1]}), 0, 1)}, check(EMPTY).rejected
+    )
     with Committer(store, tmp_path, Settings({"store.commit_window_seconds": 0.5})) as committer:
         answers = [committer.submit(batch) for batch in (GOOD, of_no_table, check(OTHER))]
     assert isinstance(answers[1].exception(timeout=30), Exception)
