@@ -153,6 +153,8 @@ report_command.add_command(report_mail.unsubscribe_command)
 
 @report_command.command("weekly")
 @data_option
+@click.option("--server", "url", help="The server's URL, where it does not run on this machine; with --token-file.")
+@click.option("--token-file", type=click.Path(dir_okay=False, path_type=Path), help="File with an operator's token.")
 @click.option("--week", help="ISO week such as 2026-W44; default: the last complete week that has data.")
 @click.option(
     "--format",
@@ -189,6 +191,8 @@ def weekly_command(
     audience: str,
     name: str | None,
     *,
+    url: str | None,
+    token_file: Path | None,
     mail: bool,
     dry_run: bool,
     any_day: bool,
@@ -197,17 +201,18 @@ def weekly_command(
     """One week in one document: what was held, what was used, what to change."""
     if (name is None) != (audience == "operator"):
         raise BadUseError("--name goes with --audience lead or user, and names the login")
+    where = report_mail.Where(data, url, token_file)
     asked = {"week": week} if week else {}
     if mail or dry_run:
         if name is not None or out is not None or pseudonyms:
             raise BadUseError("--mail sends to everybody whom the settings [mail] name; without --name, --out and such")
-        report_mail.send_week(composition, data, asked, dry_run=dry_run, any_day=any_day)
+        report_mail.send_week(composition, where, asked, dry_run=dry_run, any_day=any_day)
         return
     from dashboards.report.sending import report_limits
     from dashboards.report.weekly import render
 
     asked |= {"pseudonyms": "yes"} if pseudonyms else {}
-    document = _weekly(composition, data, {**asked, "audience": audience}, name)
+    document = _weekly(composition, where, {**asked, "audience": audience}, name)
     limits = report_limits(composition.settings())
     content = render(document, "html" if format_name == "pdf" else format_name, limits).encode("utf-8", "replace")
     if format_name == "pdf":
@@ -224,9 +229,9 @@ def weekly_command(
     click.echo(f"wrote {out}", err=True)
 
 
-def _weekly(composition: Composition, data: Path, asked: dict[str, str], name: str | None) -> Document:
+def _weekly(composition: Composition, where: report_mail.Where, asked: dict[str, str], name: str | None) -> Document:
     """Ask for a week: everything, or what somebody may see of it."""
-    client = composition.open_client(data, False)  # noqa: FBT003 - a question creates no store
+    client = where.open(composition)
     try:
         if name is None:
             return client.ask("weekly", asked)

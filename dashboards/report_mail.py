@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
+from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -18,12 +20,35 @@ from warehouse.contract.errors import BadUseError, TrueloadError
 from warehouse.options import data_option, json_option, pass_composition
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from warehouse.client import Composition, Document, HttpClient, LocalClient
 
 
-def send_week(composition: Composition, data: Path, asked: dict[str, str], *, dry_run: bool, any_day: bool) -> None:
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where a report asks: the store of a directory, through its server if one runs, or a server at an address."""
+
+    data: Path
+    url: str | None = None
+    token_file: Path | None = None
+
+    def open(self, composition: Composition) -> LocalClient | HttpClient:
+        """Reach it.
+
+        Raises:
+            BadUseError: an address without a token's file or the other way round, or no token in it.
+            StoreError: there is no store.
+
+        """
+        from warehouse.client import client_of, open_client
+
+        if self.url is not None and self.token_file is not None:
+            return client_of(self.url, self.token_file)
+        if self.url is not None or self.token_file is not None:
+            raise BadUseError("--server and --token-file go together")
+        return open_client(self.data, composition.answers(), composition.settings())
+
+
+def send_week(composition: Composition, where: Where, asked: dict[str, str], *, dry_run: bool, any_day: bool) -> None:
     """Send a week's reports to everybody whom the settings name, and say what became of each.
 
     Raises:
@@ -41,7 +66,7 @@ def send_week(composition: Composition, data: Path, asked: dict[str, str], *, dr
         click.echo(f"{today} is a day off ([mail] work_days, holidays): nothing is sent; --any-day sends all the same")
         return
     with ExitStack() as stack:
-        client = _client(composition, data)
+        client = where.open(composition)
         stack.callback(client.close)
         hand_over = None if dry_run else stack.enter_context(sending.smtp(settings))
         counts = sending.Run(client, settings, hand_over, lambda line: click.echo(plain(line, 500))).week(asked)
@@ -52,14 +77,8 @@ def send_week(composition: Composition, data: Path, asked: dict[str, str], *, dr
         raise TrueloadError("some mails did not go out as they should; `trueload report mails` lists them")
 
 
-def _client(composition: Composition, data: Path) -> LocalClient | HttpClient:
-    from warehouse.client import open_client
-
-    return open_client(data, composition.answers(), composition.settings())
-
-
 def _mail(composition: Composition, data: Path, action: str, asked: dict[str, object]) -> Document:
-    client = _client(composition, data)
+    client = Where(data).open(composition)
     try:
         return client.mail(action, asked)
     finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.markup import escape
 
-from warehouse import access, loading, logs
+from warehouse import access, loading, logs, machine
 from warehouse.contract.errors import BadUseError
 from warehouse.importer import ImportOptions
 from warehouse.options import data_option, json_option, pass_composition
@@ -71,8 +70,7 @@ def serve_command(composition: Composition, data: Path, host: str | None, port: 
 
 
 def _memory_limit_bytes(settings: Settings) -> int:
-    total_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return int(total_bytes * settings[MEMORY_LIMIT_RATIO])
+    return int(machine.memory_bytes() * settings[MEMORY_LIMIT_RATIO])
 
 
 @click.command("import")
