@@ -71,6 +71,11 @@ def family_address(key: str) -> str:
     return f"families?{urlencode({'family': key})}"
 
 
+def node_address(name: str | None) -> str | None:
+    """Give the address of a node's page, relative to any page."""
+    return None if name is None else f"nodes?{urlencode({'node': name})}"
+
+
 def account_columns() -> list[Column]:
     """Give the columns of the account of GPU time, those that decide first."""
     apart = [piece for piece in ALLOCATED_PARTS if piece not in (USED, UNKNOWN)]

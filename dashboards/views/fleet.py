@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from dashboards import charts, frame, table
+from dashboards import charts, events, frame, table
 from dashboards.document import Row, number, rows, text
 from dashboards.page import Page, PageContext
 from dashboards.units import ABSENT, clock
@@ -23,7 +23,8 @@ def draw(context: PageContext) -> None:
     _clocks(context)
     _over_time(fleet)
     _tables(fleet)
-    _events(rows(fleet, "events"))
+    nothing = "No events: no device was lost, no driver changed, no agent fell silent."
+    events.show(rows(fleet, "events"), "fleet_events", nothing)
 
 
 def _clocks(context: PageContext) -> None:
@@ -55,6 +56,9 @@ def _over_time(fleet: Row) -> None:
         st.plotly_chart(figure, key="fleet_series", alt="Number of GPUs over time, by what became of them.")
 
 
+_NODE_PAGE = table.Column("Page", "the node alone", lambda row: table.node_address(text(row, "key")), "link")
+
+
 def _tables(fleet: Row) -> None:
     for key, heading, what in (("by_model", "By GPU model", "GPU model"), ("by_node", "By node", "Node")):
         items = rows(fleet, key)
@@ -62,26 +66,12 @@ def _tables(fleet: Row) -> None:
             st.subheader(heading)
             columns = [
                 table.words(what, "what the row is about", "key"),
+                *([_NODE_PAGE] if key == "by_node" else []),
                 table.figures("GPUs", "devices in the inventory", "device_count"),
                 *table.capacity_columns(),
                 *table.account_columns(),
             ]
             table.show(items, columns, f"fleet_{key}")
-
-
-def _events(events: list[Row]) -> None:
-    st.subheader("Latest events")
-    if not events:
-        st.caption("No events: no device was lost, no driver changed, no agent fell silent.")
-        return
-    columns = [
-        table.words("When", "UTC", "happened_at", "time"),
-        table.words("Node", "where", "node"),
-        table.words("What", "kind of event", "kind"),
-        table.words("Device", "GPU by UUID", "device_uuid"),
-        table.words("Detail", "as reported", "detail"),
-    ]
-    table.show(events, columns, "fleet_events")
 
 
 PAGE = Page(
