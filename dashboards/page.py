@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from dashboards.person import Person
 from warehouse.client import Document
 from warehouse.contract.plugins import scan
 
@@ -15,12 +16,15 @@ class PageContext:
 
     ``period`` holds what the reader chose beside every page (``since``, ``until``, ``week``, ``rung``; only what was
     chosen). ``ask`` gives cached documents. ``link`` draws a link to another page, with a query that survives in the
-    address, and keeps the period.
+    address, and keeps the period. ``person`` is who looks; ``ask_as(login, question, parameters)`` answers as somebody
+    may see it by the own jobs alone: oneself, or anybody where the person sees everything.
     """
 
     ask: Callable[[str, Mapping[str, str]], Document]
     period: Mapping[str, str]
     link: Callable[[str, str, Mapping[str, str]], None]
+    ask_as: Callable[[str, str, Mapping[str, str]], Document]
+    person: Callable[[], Person]
 
     def answer(self, question: str, **parameters: str) -> Document:
         """Give the document that answers a question over the chosen period.

@@ -21,7 +21,7 @@ from dashboards.settings import CACHE_ENTRIES, CACHE_SECONDS
 from dashboards.text import markdown
 from dashboards.units import instant
 from warehouse.client import Client, Document, client_of, find_server
-from warehouse.contract.errors import NotFoundError, StoreError, TrueloadError, UnreachableError
+from warehouse.contract.errors import NotFoundError, RefusedError, StoreError, TrueloadError, UnreachableError
 from warehouse.contract.metrics import Rung
 from warehouse.contract.settings import load
 
@@ -64,6 +64,19 @@ def ask(question: str, parameters: Mapping[str, str]) -> Document:
     return _answer(_who(), question, tuple(sorted(parameters.items())))
 
 
+def ask_as(login: str, question: str, parameters: Mapping[str, str]) -> Document:
+    """Give the document that answers a question by somebody's own jobs alone.
+
+    Raises:
+        RefusedError: it is somebody else, and who looks does not see everything.
+
+    """
+    who = _who()
+    if not (who.everything or login == who.name):
+        raise RefusedError("These are somebody else's jobs.")
+    return _answer(Person(login), question, tuple(sorted(parameters.items())))
+
+
 def _who() -> Person:
     """Give who this session is for: nobody is an operator by default, but for the one person of this machine."""
     return sign_in.person(_SETTINGS, _known_accounts)
@@ -91,7 +104,7 @@ def run() -> None:
     found = pages()
     places: dict[str, st.Page] = {}
     period: dict[str, str] = {}
-    context = PageContext(ask, period, _linker(places, period))
+    context = PageContext(ask, period, _linker(places, period), ask_as, _who)
     for index, page in enumerate(found):
         places[page.name] = st.Page(
             _body(page, context),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ class FakeClient:
     def __init__(self, documents: dict[str, Any]) -> None:
         self.documents = documents
         self.asked: list[tuple[str, dict[str, str]]] = []
+        self.behalf: list[tuple[str, tuple[str, ...]]] = []
 
     def ask(self, question: str, parameters: Mapping[str, str]) -> dict[str, Any]:
         self.asked.append((question, dict(parameters)))
@@ -33,6 +34,11 @@ class FakeClient:
         if isinstance(answer, Exception):
             raise answer
         return copy.deepcopy(answer)
+
+    def on_behalf_of(self, name: str, accounts: Sequence[str] = ()) -> FakeClient:
+        """Answer the same, and remember for whom."""
+        self.behalf.append((name, tuple(accounts)))
+        return self
 
     def asked_with(self, question: str) -> list[dict[str, str]]:
         return [parameters for name, parameters in self.asked if name == question]
@@ -64,7 +70,7 @@ def _script(name: str, period: dict[str, str]) -> None:
     def link(name: str, words: str, query: dict[str, str]) -> None:
         st.caption(f"link to {name} with {sorted(query.items())}: {words}")
 
-    context = page.PageContext(session.ask, period, link)  # type: ignore[arg-type]
+    context = page.PageContext(session.ask, period, link, session.ask_as, session._who)  # type: ignore[arg-type]
     with session.explained():
         next(one for one in page.pages() if one.name == name).draw(context)
 
