@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from analysis import tables
+from analysis import family_edits, tables
 from analysis.benchmark import BenchRequest, BenchResult, bench_document
 from warehouse.contract.errors import BadUseError
 from warehouse.contract.metrics import Rung
@@ -73,7 +74,7 @@ def waste_command(composition: Composition, data: Path, *, as_json: bool, engine
     _answer(composition, data, engine, ("waste", question), as_json, tables.waste_table)
 
 
-@click.command("families")
+@click.group("families", invoke_without_command=True)
 @_window_options
 @_engine_option
 @data_option
@@ -82,8 +83,74 @@ def waste_command(composition: Composition, data: Path, *, as_json: bool, engine
 def families_command(
     composition: Composition, data: Path, *, as_json: bool, engine: str, **question: str | None
 ) -> None:
-    """Jobs that are the same work repeated, with why they belong together and what varies."""
+    """Jobs that are the same work repeated, with why they belong together and what varies.
+
+    A family that was not found well can be split, merged into another, or renamed: the changes are written to the file
+    of the setting families.edits_file, with who made them, when and why.
+    """
+    if click.get_current_context().invoked_subcommand is not None:
+        return
     _answer(composition, data, engine, ("families", question), as_json, tables.families_table)
+
+
+_why_option = click.option("--why", default="", help="Why, for those who read the changes later.")
+
+
+@families_command.command("split")
+@click.argument("family", metavar="FAMILY")
+@click.option("--by", "value", required=True, help="A column (partition, image, …) or a parameter (lr, batch_size, …).")
+@_why_option
+@pass_composition
+def split_command(composition: Composition, family: str, value: str, why: str) -> None:
+    """Part FAMILY by what its jobs have different; each part is a family from then on."""
+    _change(composition, family_edits.SPLIT, family, value, why)
+
+
+@families_command.command("merge")
+@click.argument("family", metavar="FAMILY")
+@click.argument("value", metavar="INTO")
+@_why_option
+@pass_composition
+def merge_command(composition: Composition, family: str, value: str, why: str) -> None:
+    """Make the jobs of FAMILY part of the family INTO."""
+    _change(composition, family_edits.MERGE, family, value, why)
+
+
+@families_command.command("rename")
+@click.argument("family", metavar="FAMILY")
+@click.argument("value", metavar="NAME")
+@_why_option
+@pass_composition
+def rename_command(composition: Composition, family: str, value: str, why: str) -> None:
+    """Call FAMILY by another NAME."""
+    _change(composition, family_edits.RENAME, family, value, why)
+
+
+@families_command.command("undo")
+@click.argument("value", metavar="NUMBER")
+@_why_option
+@pass_composition
+def undo_command(composition: Composition, value: str, why: str) -> None:
+    """Take a change back, by its number; both stay written down."""
+    _change(composition, family_edits.UNDO, "", value, why)
+
+
+@families_command.command("edits")
+@json_option
+@pass_composition
+def edits_command(composition: Composition, *, as_json: bool) -> None:
+    """Every change that was ever made to families: who, when, what, why."""
+    found = family_edits.history(composition.settings()[family_edits.EDITS_FILE])
+    _print(
+        {"edits": [{"number": at, **asdict(one)} for at, one in enumerate(found, 1)]},
+        tables.edits_text,
+        as_json=as_json,
+    )
+
+
+def _change(composition: Composition, do: str, family: str, value: str, why: str) -> None:
+    edit = family_edits.add_edit(composition.settings(), do, family, value, why)
+    click.echo(f"{edit.do} {edit.family_id} {edit.value}: written down for {edit.who} at {edit.at}")
 
 
 @click.command("recommend")

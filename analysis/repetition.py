@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from analysis import names
 from analysis.account import GpuSeconds, as_document, total
+from analysis.family_edits import EDITS_FILE, Edits, read_edits
 from analysis.signature import Signature, is_session, name_parts, signature
 from warehouse.contract.settings import AnySetting, Setting, Settings
 from warehouse.contract.units import ratio
@@ -31,7 +32,7 @@ MIN_JOBS = Setting(
     "Two jobs of the same work are a repeat. Attempts of one job and parts of one heterogeneous job are not.",
     2,
 )
-SETTINGS: tuple[AnySetting, ...] = (MIN_JOBS, *names.SETTINGS)
+SETTINGS: tuple[AnySetting, ...] = (MIN_JOBS, EDITS_FILE, *names.SETTINGS)
 
 SHARES = ("repetitive_single_gpu", "isolated_single_gpu", "multi_gpu", "interactive_or_other")
 _LABEL_CHARACTERS = 100
@@ -86,16 +87,20 @@ class _Job:
 
 
 def find_families(attempts: Sequence[AttemptEvidence], settings: Settings) -> FamilyReport:
-    """Group the jobs of these attempts into families. O(n log n); the order of the attempts does not matter."""
-    known = names.vocabulary(settings)
+    """Group the jobs of these attempts into families. O(n log n); the order of the attempts does not matter.
+
+    What people changed (``analysis.family_edits``) is done to what was found.
+    """
+    known, edits = names.vocabulary(settings), read_edits(settings)
     jobs = {key: _Job(own, name_parts(own[0], known)) for key, own in _by_job(attempts).items()}
     signatures = _signatures(jobs, known)
     groups: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for job_key, found in signatures.items():
         groups[found.key].append(job_key)
+    placed = _as_found(signatures, groups) if not edits else _as_changed(jobs, signatures, groups, edits, known)
     families = [
-        _family(signatures[members[0]], [jobs[member] for member in members])
-        for members in groups.values()
+        _family(found, [jobs[member] for member in members])
+        for found, members in placed
         if _count_submissions(jobs[member].first for member in members) >= settings[MIN_JOBS]
     ]
     families.sort(key=lambda family: (-family.gpu_seconds.allocated, family.family_id))
@@ -105,6 +110,48 @@ def find_families(attempts: Sequence[AttemptEvidence], settings: Settings) -> Fa
         tuple(key for key in jobs if key not in grouped),
         _shares(jobs, grouped, {key for key in jobs if key not in signatures}),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A family as it is to be told: what its jobs have in common, its id, its name, and what people did to it."""
+
+    signature: Signature
+    family_id: str
+    name: str | None = None
+    done: str = ""
+
+
+def _as_found(
+    signatures: Mapping[str, Signature], groups: Mapping[tuple[str, ...], list[str]]
+) -> list[tuple[_Placed, list[str]]]:
+    found = ((signatures[members[0]], members) for members in groups.values())
+    return [(_Placed(one, one.family_id), members) for one, members in found]
+
+
+def _as_changed(
+    jobs: Mapping[str, _Job],
+    signatures: Mapping[str, Signature],
+    groups: Mapping[tuple[str, ...], list[str]],
+    edits: Edits,
+    known: names.Vocabulary,
+) -> list[tuple[_Placed, list[str]]]:
+    """Do what people changed to the groups that were found; jobs stay in order of their keys."""
+    parts: dict[str, list[str]] = defaultdict(list)
+    done: dict[str, set[str]] = defaultdict(set)
+    for members in groups.values():
+        first = signatures[members[0]].family_id
+        for member in members:
+            family_id, changes = edits.placed(first, jobs[member].first, known)
+            parts[family_id].append(member)
+            done[family_id].update(changes)
+    told: list[tuple[_Placed, list[str]]] = []
+    for family_id, own in parts.items():
+        named = edits.names.get(family_id)
+        words = [*sorted(done[family_id]), *([f"renamed ({named.who})"] if named else [])]
+        placed = _Placed(signatures[own[0]], family_id, named.value if named else None, ", ".join(words))
+        told.append((placed, sorted(own)))
+    return told
 
 
 def _by_job(attempts: Sequence[AttemptEvidence]) -> dict[str, list[AttemptEvidence]]:
@@ -117,13 +164,14 @@ def _by_job(attempts: Sequence[AttemptEvidence]) -> dict[str, list[AttemptEviden
 def _signatures(jobs: Mapping[str, _Job], known: names.Vocabulary) -> dict[str, Signature]:
     """Give the signature of every job that has one; all tasks of an array share that of its first task."""
     arrays: dict[tuple[str, str], Signature] = {}
+    same: dict[tuple[str, ...], Signature] = {}
     signatures: dict[str, Signature] = {}
     for job_key, job in jobs.items():
         found = None if is_session(job.first, job.parts, known) else signature(job.first, job.parts, known)
         if found is not None and job.first.array_job_id is not None:
             found = arrays.setdefault((job.first.cluster, job.first.array_job_id), found)
         if found is not None:
-            signatures[job_key] = found
+            signatures[job_key] = same.setdefault(found.key, found)
     return signatures
 
 
@@ -131,13 +179,13 @@ def _count_submissions(jobs: Iterable[AttemptEvidence]) -> int:
     return len({(job.cluster, job.het_job_id) if job.het_job_id else (job.job_key,) for job in jobs})
 
 
-def _family(found: Signature, jobs: Sequence[_Job]) -> Family:
+def _family(placed: _Placed, jobs: Sequence[_Job]) -> Family:
     attempts = tuple(attempt for job in jobs for attempt in job.attempts)
-    label, reason = _in_words(found, jobs)
+    label, reason = _in_words(placed.signature, jobs)
     return Family(
-        family_id=found.family_id,
-        label=label,
-        reason=reason,
+        family_id=placed.family_id,
+        label=label if placed.name is None else _short(placed.name),
+        reason=f"{reason}; {placed.done}" if placed.done else reason,
         varies=_varies(jobs),
         members=tuple(job.first.job_key for job in jobs),
         attempts=attempts,

@@ -33,7 +33,7 @@ RUNG_MEANING = {
     Rung.GPU_BOUND.value: "share of time in which a kernel ran",
 }
 SHARE_MEANING = {
-    "repetitive_single_gpu": "families of one-GPU jobs",
+    "repetitive_single_gpu": "families of one-GPU jobs (46.2 % of GPU-hours in HFTA's study of a cluster, 2021)",
     "isolated_single_gpu": "one-GPU jobs outside any family",
     "multi_gpu": "jobs on several GPUs",
     "interactive_or_other": "sessions, trials, and jobs nothing is known of",
@@ -112,6 +112,14 @@ def families_table(document: Document) -> RenderableType:
     count = len(outside) if isinstance(outside, list) else 0
     more = _more(document, "families")
     return Group(table, *more, Text("Share of GPU time:"), shares, Text(f"{count} jobs are in no family."))
+
+
+def edits_text(document: Document) -> RenderableType:
+    """Show what people changed of the families, in order."""
+    table = Table("number", "when", "who", "what", "family", "to, or by", "why", title_justify="left")
+    for one in _rows(document, "edits"):
+        table.add_row(*(plain(one[name]) for name in ("number", "at", "who", "do", "family_id", "value", "why")))
+    return table if table.rows else Text("No family was ever changed.")
 
 
 def recommend_text(document: Document) -> RenderableType:
