@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from dashboards import charts, frame, table
+from dashboards import address, charts, frame, table
 from dashboards.account import rung_word
 from dashboards.advice import Advice, alike, subject_words
 from dashboards.document import Row, number, part, rows, text, texts
@@ -53,17 +53,25 @@ def _ranked(context: PageContext, advice: list[Advice]) -> None:
         key="savings",
         alt="Range of each saving in GPU-hours.",
     )
-    for one in advice[:OPENED]:
-        _one(context, one)
-    rest = [item for one in advice[OPENED:] for item in (one.first, *one.others)]
+    named = [one for one in advice if _is_named(one)]
+    shown = [*named, *(one for one in advice if one not in named)]
+    for one in shown[:OPENED]:
+        _one(context, one, is_open=one in named)
+    rest = [item for one in shown[OPENED:] for item in (one.first, *one.others)]
     if rest:
         st.subheader("The rest")
         table.show(rest, _COLUMNS, "recommendation_rows")
 
 
-def _one(context: PageContext, advice: Advice) -> None:
+def _is_named(advice: Advice) -> bool:
+    """Say whether the address asks for this piece of advice: ``/recommendations?id=ID``, as mails do."""
+    ids = [text(item, "recommendation_id") or "" for item in (advice.first, *advice.others)]
+    return address.given("id", ids) is not None
+
+
+def _one(context: PageContext, advice: Advice, *, is_open: bool = False) -> None:
     item = advice.first
-    with st.expander(f"{markdown(advice.title, 300)} · {markdown(advice.saving)}"):
+    with st.expander(f"{markdown(advice.title, 300)} · {markdown(advice.saving)}", expanded=is_open):
         st.markdown(f"**Would have saved** {markdown(advice.saving)}")
         _cost(part(item, "money"))
         _confidence(item)

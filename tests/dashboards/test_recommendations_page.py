@@ -54,3 +54,11 @@ def test_a_title_of_users_is_no_markup(show: Any) -> None:
 def test_an_empty_store_says_what_to_do_next(show: Any, written: Any, documents: dict[str, Any]) -> None:
     documents["recommend"] = {"recommendations": [], "refusals": []}
     assert "no data yet" in written(show("recommendations"))
+
+
+def test_a_link_of_a_mail_opens_its_advice_first(show: Any, documents: dict[str, Any]) -> None:
+    named = documents["recommend"]["recommendations"][-1]["recommendation_id"]
+    page = show("recommendations", {"id": named})
+    assert [one.proto.expanded for one in page.expander][:2] == [True, False]
+    assert named in [caption.value.replace("\\", "").removeprefix("id ") for caption in page.expander[0].caption]
+    assert not any(one.proto.expanded for one in show("recommendations", {"id": "<b>nothing</b>"}).expander)
