@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from analysis.frames import Tables, add_by, fetch, seconds
+from analysis.remedy import NodeFacts
 from warehouse.contract import intervals
 
 if TYPE_CHECKING:
@@ -128,6 +129,17 @@ def _is_nearly_whole(held: Holdings, outside: Bools) -> bool:
         return False
     seconds_held = held.weight * (held.end - held.start)
     return bool(seconds_held[~outside].sum() >= KNOWN_RATIO * seconds_held.sum())
+
+
+def node_facts(inventory: Inventory | None, window: Span) -> list[NodeFacts]:
+    """Give every node of the inventory with the time in which devices of it were lost; none is known without one."""
+    lost: dict[str, dict[str, tuple[Span, ...]]] = {}
+    for name, device in zip(inventory.names, inventory.devices, strict=True) if inventory else ():
+        own = lost.setdefault(device.node, {})
+        spans = tuple(intervals.intersect(device.lost, [window]))
+        if spans:
+            own[name] = spans
+    return [NodeFacts(node, own) for node, own in sorted(lost.items())]
 
 
 def _as_arrays(spans: list[tuple[int, float, float, float]]) -> Unclaimed:

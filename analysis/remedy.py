@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from analysis.evidence import AttemptEvidence
+    from analysis.gpu_site import SiteGpus
     from warehouse.contract.metrics import Rung
     from warehouse.contract.model import Recommendation, Refusal, Subject
     from warehouse.contract.settings import AnySetting, Settings
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """One subject (a family, or a job outside any family) with the evidence of all its attempts in the window.
+class NodeFacts:
+    """What is known of a node as a whole: by device the time in which it was lost, within the window."""
 
-    ``rung`` is None where accounting alone is known, so that nothing is known of use.
+    node: str
+    lost: Mapping[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One subject (a family, a job outside any family, a node) with the evidence of all its attempts in the window.
+
+    ``rung`` is None where accounting alone is known, so that nothing is known of use. ``node`` is set for
+    nodes alone; ``site`` tells of the GPU models that there are.
     """
 
     subject: Subject
@@ -27,14 +37,20 @@ class Case:
     rung: Rung | None
     since_at: float
     until_at: float
+    node: NodeFacts | None = None
+    site: SiteGpus | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """One remedy. ``judge`` gives a recommendation, a refusal with its reason, or None where it does not apply."""
+    """One remedy. ``judge`` gives a recommendation, a refusal with its reason, or None where it does not apply.
+
+    ``subjects`` are the kinds of subject that it is put before.
+    """
 
     name: str
     title: str
     description: str
     settings: tuple[AnySetting, ...]
     judge: Callable[[Case, Settings], Recommendation | Refusal | None]
+    subjects: frozenset[str] = frozenset({"family", "job"})

@@ -38,7 +38,7 @@ class Waiting:
 
 
 def waiting(times: Times, rank: int) -> Waiting:
-    """Give the waiting of the ranks, and the part that goes if ``rank`` takes no longer than the median of the others."""
+    """Give what the ranks wait, and the part that goes if ``rank`` takes no longer than the median of the others."""
     waited: list[float] = []
     avoidable: list[float] = []
     for step in zip(*times, strict=True):
