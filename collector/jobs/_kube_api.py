@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode
@@ -22,6 +24,7 @@ from warehouse.contract.errors import BadUseError, UnreachableError
 ACCOUNT_DIR: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 PAGE_ITEMS: Final = 500
 OK: Final = 200
+NOT_FOUND: Final = 404
 GONE: Final = 410
 NOT_THERE: Final = frozenset({401, 403, 404})
 SILENT_SECONDS: Final = 15.0
@@ -47,13 +50,23 @@ class Listed:
 class KubeApi:
     """One API server. ``token_file`` is read for each request: service accounts' tokens are renewed in place."""
 
-    def __init__(self, url: str, token_file: Path | None, ca_file: Path | None, timeout_seconds: float) -> None:
+    def __init__(
+        self,
+        url: str,
+        token_file: Path | None,
+        ca_file: Path | None,
+        timeout_seconds: float,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         """Prepare; nothing is connected yet."""
+        self._clock = clock
         self.url: Final = url.rstrip("/")
         self._token_file = token_file
         self._timeout_seconds = timeout_seconds
+        self.clock_ahead_seconds = 0.0
+        """How far the server's clock is ahead of this machine's, as its last answer said."""
         options = {"ca_certs": str(ca_file)} if ca_file is not None else {}
-        self._pool = urllib3.PoolManager(retries=False, maxsize=2, **options)  # type: ignore[arg-type]
+        self._pool = urllib3.PoolManager(retries=False, maxsize=8, **options)  # type: ignore[arg-type]
 
     @classmethod
     def of_cluster(cls, url: str, timeout_seconds: float, account: Path = ACCOUNT_DIR) -> KubeApi:
@@ -82,14 +95,26 @@ class KubeApi:
 
         """
         items: list[Object] = []
+        version = ""
+        for page in self.pages(path):
+            items += page.items
+            version = page.version
+        return Listed(items, version)
+
+    def pages(self, path: str) -> Iterator[Listed]:
+        """Give the objects of a kind page by page, so that one page at a time is held; the last one has the version.
+
+        Raises: as ``list_all``.
+
+        """
         more = ""
         while True:
             page = self._get(path, {"limit": str(PAGE_ITEMS), **({"continue": more} if more else {})})
-            items += page.get("items") or ()
             told = page.get("metadata") or {}
+            yield Listed(page.get("items") or [], str(told.get("resourceVersion", "")))
             more = told.get("continue") or ""
             if not more:
-                return Listed(items, str(told.get("resourceVersion", "")))
+                return
 
     def get(self, path: str) -> Object | None:
         """Give one object; None where it is not there, or may not be seen.
@@ -123,7 +148,10 @@ class KubeApi:
             if response.status == GONE:
                 raise GoneError(f"{self.url}{path}: version {version} is too old")
             if response.status != OK:
-                raise RefusedByServerError(f"{self.url}{path}: answered {response.status} to a watch")
+                message = f"{self.url}{path}: answered {response.status} to a watch"
+                if response.status not in NOT_THERE:  # busy, or about to be started anew
+                    raise UnreachableError(message)
+                raise RefusedByServerError(message, response.status)
             for line in _lines(response):
                 event = json.loads(line)
                 kind, found = str(event.get("type")), event.get("object") or {}
@@ -148,7 +176,8 @@ class KubeApi:
             raise GoneError(f"{self.url}{path}: the list changed while it was read")
         if response.status in NOT_THERE:
             raise RefusedByServerError(
-                f"{self.url}{path}: answered {response.status}; allow the service account to get, list and watch it"
+                f"{self.url}{path}: answered {response.status}; allow the service account to get, list and watch it",
+                response.status,
             )
         if response.status != OK:
             raise UnreachableError(f"{self.url}{path}: answered {response.status}")
@@ -165,15 +194,30 @@ class KubeApi:
         try:
             if self._token_file is not None:
                 headers["Authorization"] = f"Bearer {self._token_file.read_text(encoding='ascii').strip()}"
-            return self._pool.request(
+            response = self._pool.request(
                 "GET", self.url + where, headers=headers, timeout=timeout, preload_content=not streams
             )
         except (urllib3.exceptions.HTTPError, OSError) as cause:
             raise UnreachableError(f"{self.url}: no answer ({type(cause).__name__})") from cause
+        self._compare_clocks(response.headers.get("Date"))
+        return response
+
+    def _compare_clocks(self, date: str | None) -> None:
+        """Read how far the server's clock is ahead; where the answer says nothing, what was known stands."""
+        try:
+            if date is not None:
+                self.clock_ahead_seconds = parsedate_to_datetime(date).timestamp() - self._clock()
+        except ValueError:
+            return
 
 
 class RefusedByServerError(UnreachableError):
-    """The server will not tell: there is no such thing, or the account may not see it."""
+    """The server will not tell: there is no such thing, or the account may not see it. ``status`` is HTTP's."""
+
+    def __init__(self, message: str, status: int) -> None:
+        """Keep both."""
+        self.status = status
+        super().__init__(message)
 
 
 def object_path(api_version: str, kind: str, namespace: str, name: str) -> str:

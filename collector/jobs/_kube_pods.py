@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final
 
-from warehouse.contract.model import Allocation, Attempt, AttemptState, Job, Record
+from collector.jobs._kube_facts import Queued
+from collector.jobs._kube_held import SOURCE, allocations, asked_for, claims_of, instant, limits, restarts
+from warehouse.contract.model import Attempt, AttemptState, Job, Record
 
-SOURCE: Final = "kubernetes"
 Object = Mapping[str, Any]
 
 ENDS_BELOW: Final = frozenset({"CronJob", "Node", "ScheduledWorkflow", "CronWorkflow", "ScheduledSparkApplication"})
@@ -25,6 +25,9 @@ MOST_OWNERS: Final = 8
 LONGEST_COMMAND: Final = 1000
 QUEUES: Final = ("kueue.x-k8s.io/queue-name", "volcano.sh/queue-name", "scheduling.x-k8s.io/queue", "runai/queue")
 """Labels and annotations that name the queue: Kueue, Volcano, YuniKorn's and Run:ai's."""
+
+GROUPS: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+"""Annotations by which a pod names its Volcano PodGroup."""
 
 PHASES: Final = {
     "Pending": AttemptState.PENDING,
@@ -68,19 +71,22 @@ class Reading:
     resources: tuple[str, ...]
     user_labels: tuple[str, ...]
     account_labels: tuple[str, ...]
+    queue_labels: tuple[str, ...] = QUEUES
+    series_kinds: tuple[str, ...] = ()
+    """Kinds of owners, beside ``ENDS_BELOW``, that make one job after the other."""
 
 
 Look = Callable[[str, str, str, str], Object | None]
 """Gives an object by API version, kind, namespace and name; None where it is not to be had."""
 
 
-def owner_of(pod: Object, look: Look) -> Owner:
+def owner_of(pod: Object, look: Look, series_kinds: Sequence[str] = ()) -> Owner:
     """Walk up the owners to the one that stands for the job; where one is not to be seen, the last that is known."""
     found = _self(pod, "Pod")
     here: Object | None = pod
     for _ in range(MOST_OWNERS):
         above = next((one for one in _metadata(here).get("ownerReferences") or () if one.get("controller")), None)
-        if above is None or above.get("kind") in ENDS_BELOW:
+        if above is None or above.get("kind") in ENDS_BELOW or above.get("kind") in series_kinds:
             break
         kind, name = str(above.get("kind")), str(above.get("name"))
         here = look(str(above.get("apiVersion")), kind, str(_metadata(pod).get("namespace", "")), name)
@@ -92,10 +98,10 @@ def owner_of(pod: Object, look: Look) -> Owner:
 
 
 def records_of(pod: Object, owner: Owner, reading: Reading, *, deleted_at: float | None = None) -> list[Record]:
-    """Give what is told of a pod; nothing of one without GPUs."""
-    gpus = gpu_count(pod, reading.resources)
+    """Give what is told of a pod; nothing of one without GPUs. What its claims got is told by others."""
+    asked = asked_for(pod, reading.resources)
     told, spec, status = _metadata(pod), pod.get("spec") or {}, pod.get("status") or {}
-    if not gpus:
+    if not asked and not claims_of(pod):
         return []
     job_key = f"{reading.cluster}/{owner.uid}#0"
     start_at, end_at = _scheduled_at(status), _ended_at(status)
@@ -110,55 +116,46 @@ def records_of(pod: Object, owner: Owner, reading: Reading, *, deleted_at: float
         start_at=start_at,
         end_at=None if start_at is None or end_at is None else max(start_at, end_at),
         source=SOURCE,
-        submit_at=_instant(told.get("creationTimestamp")),
+        submit_at=instant(told.get("creationTimestamp")),
         exit_code=_exit_code(status),
         node_count=1,
         node_list=spec.get("nodeName"),
         other_id=f"{told.get('namespace', '')}/{told.get('name', '')}",
     )
-    found: list[Record] = [_job(pod, owner, reading, job_key, gpus), attempt]
-    if attempt.start_at is not None:
-        found.append(
-            Allocation(
-                allocation_key=f"{attempt.attempt_key}:requested",
-                attempt_key=attempt.attempt_key,
-                gpu_count=gpus,
-                start_at=attempt.start_at,
-                end_at=attempt.end_at,
-                source=SOURCE,
-                certainty="requested",
-                node=spec.get("nodeName"),
-            )
-        )
-    return found
+    job = _job(pod, owner, reading, job_key, sum(asked.values()))
+    return [job, attempt, *allocations(attempt, asked), *restarts(pod, attempt, reading.cluster)]
 
 
-def gpu_count(pod: Object, resources: Sequence[str]) -> float:
-    """Give how many GPUs, or slices of them, a pod asks for: all its containers, or one of those that run before."""
-    spec = pod.get("spec") or {}
-    together = sum(_asked(one, resources) for one in spec.get("containers") or ())
-    before = max((_asked(one, resources) for one in spec.get("initContainers") or ()), default=0.0)
-    return max(together, before)
+def group_of(pod: Object) -> str | None:
+    """Give the Volcano PodGroup of a pod, as ``namespace/name``."""
+    told = _metadata(pod)
+    name = _first(_texts(told.get("annotations")), GROUPS)
+    return None if name is None else f"{told.get('namespace', '')}/{name}"
 
 
-def _asked(container: Object, resources: Sequence[str]) -> float:
-    limits = (container.get("resources") or {}).get("limits") or {}
-    return sum(_quantity(amount) for name, amount in limits.items() if str(name).startswith(tuple(resources)))
-
-
-def _quantity(amount: object) -> float:
-    """Read a count; extended resources are whole numbers, with k at most."""
-    text = str(amount)
-    try:
-        return float(text[:-1]) * 1000 if text.endswith("k") else float(text)
-    except ValueError:
-        return 0.0
+def waiting_job(owner_uid: str, queued: Queued, cluster: str) -> Job | None:
+    """Give the job of work that waits in a queue and has no pods yet; None where it asks for no GPUs."""
+    if not queued.gpu_count or not queued.owner_name:
+        return None
+    return Job(
+        job_key=f"{cluster}/{owner_uid}#0",
+        cluster=cluster,
+        scheduler_job_id=owner_uid,
+        source=SOURCE,
+        name=queued.owner_name,
+        account=queued.namespace or None,
+        namespace=queued.namespace or None,
+        partition=queued.queue,
+        qos=queued.priority,
+        submit_at=queued.since_at,
+        requested_gpu_count=queued.gpu_count,
+    )
 
 
 def _job(pod: Object, owner: Owner, reading: Reading, job_key: str, gpus: float) -> Job:
     told, spec = _metadata(pod), pod.get("spec") or {}
     containers = spec.get("containers") or [{}]
-    main = next((one for one in containers if _asked(one, reading.resources)), containers[0])
+    main = next((one for one in containers if any(limits(one, reading.resources))), containers[0])
     words = {**_texts(told.get("annotations")), **_texts(told.get("labels")), **owner.annotations, **owner.labels}
     command = " ".join(str(word) for word in [*(main.get("command") or ()), *(main.get("args") or ())])
     return Job(
@@ -170,13 +167,13 @@ def _job(pod: Object, owner: Owner, reading: Reading, job_key: str, gpus: float)
         user=_first(words, reading.user_labels),
         account=_first(words, reading.account_labels) or told.get("namespace"),
         namespace=told.get("namespace"),
-        partition=_first(words, QUEUES),
+        partition=_first(words, reading.queue_labels),
         qos=spec.get("priorityClassName"),
         command=command[:LONGEST_COMMAND] or None,
         image=main.get("image"),
-        submit_at=_instant(told.get("creationTimestamp")) if owner.made_at is None else owner.made_at,
+        submit_at=instant(told.get("creationTimestamp")) if owner.made_at is None else owner.made_at,
         # What a job of several pods asks for in all is not said by one of them.
-        requested_gpu_count=gpus if owner.kind == "Pod" else None,
+        requested_gpu_count=gpus if gpus and owner.kind == "Pod" else None,
     )
 
 
@@ -194,17 +191,17 @@ def _state(status: Object) -> tuple[AttemptState, str]:
 def _scheduled_at(status: Object) -> float | None:
     for one in status.get("conditions") or ():
         if one.get("type") == "PodScheduled" and one.get("status") == "True":
-            return _instant(one.get("lastTransitionTime"))
-    return _instant(status.get("startTime"))
+            return instant(one.get("lastTransitionTime"))
+    return instant(status.get("startTime"))
 
 
 def _ended_at(status: Object) -> float | None:
     if status.get("phase") not in ("Succeeded", "Failed"):
         return None
-    ends = [_instant(one.get("finishedAt")) for one in _terminated(status)]
+    ends = [instant(one.get("finishedAt")) for one in _terminated(status)]
     # A pod that was evicted before it began has no container that ended; its last condition tells when.
     ends = [end for end in ends if end is not None] or [
-        at for one in status.get("conditions") or () if (at := _instant(one.get("lastTransitionTime"))) is not None
+        at for one in status.get("conditions") or () if (at := instant(one.get("lastTransitionTime"))) is not None
     ]
     return max((end for end in ends if end is not None), default=None)
 
@@ -223,7 +220,7 @@ def _exit_code(status: Object) -> int | None:
 def _self(found: Object, kind: str) -> Owner:
     told = _metadata(found)
     labels, annotations = _texts(told.get("labels")), _texts(told.get("annotations"))
-    made_at = _instant(told.get("creationTimestamp"))
+    made_at = instant(told.get("creationTimestamp"))
     return Owner(str(told.get("uid", "")), kind, str(told.get("name", "")), labels, annotations, made_at)
 
 
@@ -238,12 +235,3 @@ def _texts(words: object) -> dict[str, str]:
 
 def _first(words: Mapping[str, str], names: Iterable[str]) -> str | None:
     return next((words[name] for name in names if words.get(name)), None)
-
-
-def _instant(text: object) -> float | None:
-    if not isinstance(text, str):
-        return None
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return None

@@ -17,11 +17,13 @@ from collector import job_source as kind
 from collector.aside import Aside
 from collector.device_ids import parse_device_id
 from collector.jobs._kube_api import KubeApi
-from collector.jobs._kube_pods import Reading
+from collector.jobs._kube_facts import Book
+from collector.jobs._kube_pods import QUEUES, Reading
+from collector.jobs._kube_reflect import KINDS
 from collector.jobs._kube_watch import PodFollower
 from collector.jobs._pod_resources import PodDevice, PodResources
 from collector.jobs._resource_slices import Slices, read_slices
-from warehouse.contract.errors import TrueloadError
+from warehouse.contract.errors import BadUseError, TrueloadError
 from warehouse.contract.node_keys import POD, POD_NAME, NodeKey
 from warehouse.contract.settings import Setting, Settings
 
@@ -268,17 +270,55 @@ ACCOUNT_LABELS = Setting(
     "names",
     "Whose share a pod uses: labels or annotations, best first; without any the namespace stands for it.",
 )
+QUEUE_LABELS = Setting(
+    "jobs",
+    "kubernetes_queue_labels",
+    QUEUES,
+    "names",
+    "Labels or annotations that name a queue, best first: Kueue's, Volcano's, YuniKorn's, Run:ai's.",
+)
+SERIES_KINDS = Setting(
+    "jobs",
+    "kubernetes_series_kinds",
+    (),
+    "names",
+    "Kinds of owners that make one job after the other, as CronJob does: none beside those that are known.",
+)
+WATCHED_KINDS = Setting(
+    "jobs",
+    "kubernetes_kinds",
+    tuple(kind.name for kind in KINDS),
+    "names",
+    "What is listed and watched beside pods; what the account may not list costs its own kind alone.",
+)
 
 
 def _follower(settings: Settings) -> PodFollower:
     from collector.following import folder_of
     from collector.settings import CLUSTER
 
+    resources = tuple(settings[RESOURCES])
     reading = Reading(
-        settings[CLUSTER], tuple(settings[RESOURCES]), tuple(settings[USER_LABELS]), tuple(settings[ACCOUNT_LABELS])
+        cluster=settings[CLUSTER],
+        resources=resources,
+        user_labels=tuple(settings[USER_LABELS]),
+        account_labels=tuple(settings[ACCOUNT_LABELS]),
+        queue_labels=tuple(settings[QUEUE_LABELS]),
+        series_kinds=tuple(settings[SERIES_KINDS]),
     )
-    api = KubeApi.of_cluster(settings[URL], settings[API_SECONDS])
-    return PodFollower(settings[CLUSTER], api, reading, folder_of(settings))
+    names = {kind.name for kind in KINDS}
+    if unknown := set(settings[WATCHED_KINDS]) - names:
+        raise BadUseError(
+            f"{WATCHED_KINDS.name}: no {', '.join(sorted(unknown))}; there are {', '.join(sorted(names))}"
+        )
+    return PodFollower(
+        settings[CLUSTER],
+        KubeApi.of_cluster(settings[URL], settings[API_SECONDS]),
+        reading,
+        folder_of(settings),
+        kinds=tuple(kind for kind in KINDS if kind.name in settings[WATCHED_KINDS]),
+        book=Book(resources, tuple(settings[DRA_DRIVERS])),
+    )
 
 
 JOB_SOURCE = kind.JobSource(
@@ -287,7 +327,7 @@ JOB_SOURCE = kind.JobSource(
     open=_open,
     settings=(
         *(SOCKET, TIMEOUT_SECONDS, POLL_SECONDS, RESOURCES, DRA_DRIVERS, USE_SLICES, POD_LOGS, CGROUP_ROOT),
-        *(URL, API_SECONDS, USER_LABELS, ACCOUNT_LABELS),
+        *(URL, API_SECONDS, USER_LABELS, ACCOUNT_LABELS, QUEUE_LABELS, SERIES_KINDS, WATCHED_KINDS),
     ),
     follower=_follower,
 )

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+import email.utils
 import json
+import socket
+import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -20,24 +23,30 @@ class KubeServer:
 
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Any]] = {}
+        self.kinds: dict[str, dict[str, dict[str, Any]]] = {PODS: {}}
+        self.now: Callable[[], float] = time.time
+        self.resets = 0
+        """So many watches are cut off without a word, each at its next event."""
+
         self.denied: set[str] = set()
         self.asked: list[str] = []
         self.silent = threading.Event()
         self.down = threading.Event()
         self.bookmark_seconds = 0.2
         self._version = 100
-        self._events: list[tuple[int, str, dict[str, Any]]] = []
+        self._events: list[tuple[int, str, str, dict[str, Any]]] = []
         self._compacted = 0
         self._change = threading.Condition()
         self.url = ""
 
-    def put(self, pod: dict[str, Any]) -> None:
-        """Make or change a pod."""
-        self._note("MODIFIED" if self._path(pod) in self.objects else "ADDED", pod)
+    def put(self, found: dict[str, Any], path: str = PODS) -> None:
+        """Make or change a pod, or an object of the kind that lies at ``path``."""
+        there = self.kinds.setdefault(path, {})
+        self._note("MODIFIED" if _name(found) in there else "ADDED", found, path)
 
-    def delete(self, pod: dict[str, Any]) -> None:
-        """Delete a pod."""
-        self._note("DELETED", pod)
+    def delete(self, found: dict[str, Any], path: str = PODS) -> None:
+        """Delete a pod, or another object."""
+        self._note("DELETED", found, path)
 
     def add(self, path: str, found: dict[str, Any]) -> None:
         """Lay down an object that is only looked at."""
@@ -50,6 +59,11 @@ class KubeServer:
             self._compacted = self._version
             self._events.clear()
             self._change.notify_all()
+
+    @property
+    def version(self) -> int:
+        """The newest version that there is."""
+        return self._version
 
     def counts(self, path: str) -> int:
         """Say how often a path was asked for, watches apart."""
@@ -72,51 +86,53 @@ class KubeServer:
             server.server_close()
             thread.join()
 
-    def _path(self, pod: dict[str, Any]) -> str:
-        return f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
-
-    def _note(self, kind: str, pod: dict[str, Any]) -> None:
+    def _note(self, kind: str, found: dict[str, Any], path: str) -> None:
         with self._change:
             self._version += 1
-            kept = copy.deepcopy(pod)
+            kept = copy.deepcopy(found)
             kept["metadata"]["resourceVersion"] = str(self._version)
             if kind == "DELETED":
-                self.objects.pop(self._path(pod), None)
+                self.kinds[path].pop(_name(found), None)
             else:
-                self.objects[self._path(pod)] = kept
-            self._events.append((self._version, kind, kept))
+                self.kinds[path][_name(found)] = kept
+            self._events.append((self._version, path, kind, kept))
             self._change.notify_all()
 
-    def page(self, asked: dict[str, str]) -> dict[str, Any]:
-        """Give a page of the list of pods."""
+    def page(self, path: str, asked: dict[str, str]) -> dict[str, Any]:
+        """Give a page of a list."""
         with self._change:
             begin, limit = int(asked.get("continue") or 0), int(asked.get("limit", 500))
-            pods = [found for path, found in sorted(self.objects.items()) if path.startswith("/api/v1/namespaces/")]
+            found = [one for _, one in sorted(self.kinds[path].items())]
             told: dict[str, Any] = {"resourceVersion": str(self._version)}
-            if begin + limit < len(pods):
+            if begin + limit < len(found):
                 told["continue"] = str(begin + limit)
-            return {"metadata": told, "items": pods[begin : begin + limit]}
+            return {"metadata": told, "items": found[begin : begin + limit]}
 
-    def stream(self, asked: dict[str, str]) -> Iterator[dict[str, Any]]:
+    def stream(self, path: str, asked: dict[str, str]) -> Iterator[dict[str, Any]]:
         """Give the events of a watch, and bookmarks between them."""
         version, ends_at = int(asked["resourceVersion"]), time.monotonic() + float(asked["timeoutSeconds"])
         while time.monotonic() < ends_at and not self.down.is_set():
             with self._change:
-                is_gone = version < self._compacted
-                if not is_gone and self._version <= version:
+                if version >= self._compacted and self._version <= version:
                     self._change.wait(self.bookmark_seconds)
-                fresh = [one for one in self._events if one[0] > version]
+                is_gone = version < self._compacted
+                fresh = [one for one in self._events if one[0] > version and one[1] == path]
                 now = self._version
             # Nothing is given while the lock is held: who reads slowly must not keep others from changing.
             if is_gone:
                 gone = {"kind": "Status", "code": 410, "message": f"too old resource version: {version}"}
                 yield {"type": "ERROR", "object": gone}
                 return
-            for number, kind, pod in fresh:
+            for number, _, kind, found in fresh:
                 version = number
-                yield {"type": kind, "object": pod}
+                yield {"type": kind, "object": found}
             if not fresh:
+                version = now
                 yield {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(now)}}}
+
+
+def _name(found: dict[str, Any]) -> str:
+    return f"{found['metadata'].get('namespace', '')}/{found['metadata']['name']}"
 
 
 class _Server(ThreadingHTTPServer):
@@ -142,10 +158,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         elif split.path in kube.denied:
             self._answer(403, {"message": "forbidden"})
-        elif split.path == PODS and "watch" in asked:
-            self._watch(asked)
-        elif split.path == PODS:
-            self._answer(200, kube.page(asked))
+        elif split.path in kube.kinds and "watch" in asked:
+            self._watch(split.path, asked)
+        elif split.path in kube.kinds:
+            self._answer(200, kube.page(split.path, asked))
         elif split.path in kube.objects:
             self._answer(200, kube.objects[split.path])
         else:
@@ -158,12 +174,21 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def _watch(self, asked: dict[str, str]) -> None:
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        """Give the date of an answer by the clock of this server."""
+        return email.utils.formatdate(self.server.kube.now() if timestamp is None else timestamp, usegmt=True)
+
+    def _watch(self, path: str, asked: dict[str, str]) -> None:
         kube = self.server.kube
         self.send_response(200)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        for event in kube.stream(asked):
+        for event in kube.stream(path, asked):
+            if kube.resets and path == PODS:
+                kube.resets -= 1
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                self.close_connection = True
+                return
             if kube.silent.is_set():
                 kube.down.wait(60)
                 return
