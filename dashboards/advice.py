@@ -39,6 +39,16 @@ def alike(recommendations: Sequence[Row]) -> list[Advice]:
     return [Advice(first, others) for first, *others in groups.values()]
 
 
+def without_alternatives(recommendations: Sequence[Row]) -> list[Row]:
+    """Leave out what is to be done instead of something before it: of a short list each line can be done."""
+    kept: dict[str | None, Row] = {}
+    for item in recommendations:
+        excluded = item.get("excludes")
+        if not isinstance(excluded, Sequence) or not any(other in kept for other in excluded):
+            kept[text(item, "recommendation_id")] = item
+    return list(kept.values())
+
+
 def saving_words(item: Row) -> str:
     """Give the range of a recommendation in GPU-hours."""
     saving = part(item, "saving_gpu_seconds")

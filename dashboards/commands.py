@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dashboards import report_mail
-from dashboards.advice import alike
+from dashboards.advice import alike, without_alternatives
 from dashboards.document import Row, rows, text
 from dashboards.settings import PAGES_PORT, TOP_FINDINGS
 from warehouse.contract.errors import BadUseError, TrueloadError
@@ -130,7 +130,7 @@ def _ask(composition: Composition, data: Path, question: str, parameters: dict[s
 
 
 def _print_findings(document: Row, top: int) -> None:
-    found = alike(rows(document, "recommendations"))[:top]
+    found = alike(without_alternatives(rows(document, "recommendations")))[:top]
     console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=WIDE)
     if not found:
         console.print("No findings yet: nothing was held idle that a change would give back.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dashboards.advice import alike, subject_words
+from dashboards.advice import alike, subject_words, without_alternatives
 
 HOUR = 3600.0
 
@@ -29,6 +29,13 @@ def test_savings_are_not_added_up() -> None:
 
 def test_another_remedy_for_the_same_title_is_other_advice() -> None:
     assert len(alike([_item("notebook", "a", 9), _item("notebook", "a", 9, "share")])) == 2
+
+
+def test_what_is_to_be_done_instead_of_something_better_is_left_out() -> None:
+    first = {"recommendation_id": "a", "excludes": ["b"]}
+    instead = {"recommendation_id": "b", "excludes": ["a"]}
+    third = {"recommendation_id": "c", "excludes": ["b"]}
+    assert without_alternatives([first, instead, third]) == [first, third]
 
 
 def test_a_subject_without_id_has_no_words() -> None:
