@@ -109,9 +109,13 @@ def _cell(column: Column, item: Row) -> object:
     if column.kind == "time":
         return pd.Timestamp(str(value))
     if column.kind in _SCALES and isinstance(value, (int, float)):
-        return value * _SCALES[column.kind]
+        scaled = value * _SCALES[column.kind]
+        return 0.0 if column.kind == "seconds" and -_LEAST_SHOWN < scaled < 0 else scaled
     return plain(str(value), LONGEST_CELL) if column.kind == "text" else value
 
+
+_LEAST_SHOWN = 0.05
+"""A negative number nearer to 0 than this would be shown as -0.0."""
 
 _SCALES = {"hours": 1 / SECONDS_PER_HOUR, "percent": 100.0, "gib": 1 / BYTES_PER_GIB, "count": 1.0} | {
     "seconds": 1.0,

@@ -15,6 +15,9 @@ from dashboards.units import ABSENT, clock, count, gpu_hours, instant, percent
 from warehouse.contract.errors import TrueloadError
 from warehouse.contract.units import ratio
 
+SHOWN_GPU_SECONDS = 360.0
+"""A tenth of a GPU-hour, the least that a table shows."""
+
 SILENT_SECONDS = 300.0
 """A sender that has not been heard for five minutes has missed thirty batches."""
 
@@ -28,7 +31,7 @@ def draw(context: PageContext) -> None:
     frame.basis(fleet)
     allocated, unknown = seconds(waste, "allocated"), seconds(waste, "unknown")
     assumed = number(waste, "assumed_gpu_seconds")
-    first, second, third, fourth = st.columns(4)
+    first, second, third = st.columns(3)
     first.metric("Coverage", percent(number(waste, "coverage_ratio")), help="share of the allocated time with data")
     second.metric(
         "Unknown (GPU-h)", gpu_hours(unknown, unit=False), help="allocated, without data or owner of the data"
@@ -38,8 +41,8 @@ def draw(context: PageContext) -> None:
         percent(ratio(assumed, allocated)),
         help="share of the allocated time whose source gives a job's mean and does not tell what it covers",
     )
-    fourth.metric("Newest data", clock(text(fleet, "as_of")), help="the latest instant of which anything is known")
     st.markdown(_verdict(fleet, waste))
+    st.caption(f"Newest data: {clock(text(fleet, 'as_of'))}")
     _without_owner(waste)
     _dark(fleet)
     _senders(context)
@@ -63,7 +66,7 @@ def _verdict(fleet: Row, waste: Row) -> str:
 
 
 def _without_owner(waste: Row) -> None:
-    lost = [row for row in rows(waste, "rows") if seconds(row, "unknown")]
+    lost = [row for row in rows(waste, "rows") if (seconds(row, "unknown") or 0.0) >= SHOWN_GPU_SECONDS]
     if not lost:
         return
     st.subheader("Whose time is unknown")
