@@ -83,6 +83,8 @@ MIN_RUN = Setting(
 MIN_SAVING = Setting(
     "fuse", "min_saving_gpu_seconds", 3600.0, "GPU-seconds", "Less than one GPU-hour is worth nobody's attention.", 0.0
 )
+_SAME_SHAPE_RATIO = 1.25
+"""Members of equal shapes allocate the same; a framework's cache alone makes their peaks differ by less than this."""
 _RISKS = (
     (
         "Fused members start and end together, fail together, and must have equal shapes: other batch sizes, layers or "
@@ -249,6 +251,10 @@ def _evidence(case: Case, parts: Sequence[_Part], vectors: Sequence[str], fixed:
         f"become vectors: {', '.join(vectors)}" if vectors else "no free parameter is seen to vary: repeats, or seeds",
         _memory(best),
     ]
+    peaks = [one.memory_peak_bytes for one in best.members.attempts if one.memory_peak_bytes is not None]
+    if peaks and max(peaks) > _SAME_SHAPE_RATIO * min(peaks):
+        low, high = (peak / BYTES_PER_GIB for peak in (min(peaks), max(peaks)))
+        rows.append(f"members peak at {low:.1f} to {high:.1f} GiB: their shapes may differ, which cannot be fused")
     if fixed:
         rows.append(f"{len(parts)} groups are fused apart, for {', '.join(fixed)} differ")
     if all(one.command is None for one in everyone.attempts):

@@ -165,6 +165,12 @@ def test_members_of_other_batch_sizes_are_fused_apart() -> None:
     assert found.saving_gpu_seconds.high == 20 * HOUR
 
 
+def test_members_of_unlike_memory_may_differ_in_shape() -> None:
+    peaks = (4 * GIB, 8 * GIB)
+    jobs = [member(at, memory_peak_bytes=peak, device_memory_bytes=40 * GIB) for at, peak in enumerate(peaks)]
+    assert any("shapes may differ" in row for row in advice(fuse.REMEDY, *jobs).evidence)
+
+
 def test_members_that_all_differ_in_shape_are_refused() -> None:
     jobs = [member(number, command=f"python t.py --hidden={64 * number}") for number in (1, 2, 3)]
     assert refusal(fuse.REMEDY, *jobs).reason.endswith("hidden differ.")
