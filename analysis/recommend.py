@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+import re
+from collections import defaultdict
+from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from analysis.remedy import Case, Remedy
+from analysis.account import total
+from analysis.gpu_site import site_gpus
+from analysis.remedy import Case, NodeFacts, Remedy
 from analysis.repetition import FamilyReport
 from warehouse.contract.model import Recommendation, Refusal, Saving, Subject
 from warehouse.contract.plugins import scan
@@ -14,9 +18,11 @@ from warehouse.contract.settings import AnySetting, Setting, Settings
 from warehouse.contract.units import SECONDS_PER_HOUR, iso
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from analysis.account import GpuSeconds
     from analysis.evidence import AttemptEvidence
+    from analysis.gpu_catalogue import Catalogue
     from warehouse.contract.metrics import Rung
 
 MIN_GPU_SECONDS = Setting(
@@ -60,6 +66,7 @@ GPU_HOUR_PRICE = Setting(
 )
 CURRENCY = Setting("cost", "currency", "EUR", "ISO 4217 code", "Names the money; said only where a price is set.")
 
+_ID = re.compile(r"\br-[0-9a-f]{16}\b")
 REMEDIES_PACKAGE = "analysis.remedies"
 
 
@@ -90,30 +97,47 @@ class Advice:
     rung: Rung | None
     since_at: float
     until_at: float
+    accounts: Mapping[Subject, GpuSeconds] = field(default_factory=dict)
+    marked: tuple[str, ...] = ()
 
 
-def advise(
+def advise(  # noqa: PLR0913 - everything that is known, once
     attempts: Sequence[AttemptEvidence],
     report: FamilyReport,
     rung: Rung | None,
     since_at: float,
     until_at: float,
     settings: Settings,
+    nodes: Sequence[NodeFacts] = (),
+    *,
+    catalogue: Catalogue | None = None,
 ) -> Advice:
-    """Put every family, and every job outside one, before every remedy."""
+    """Put every family, every job outside one, and every node of which something is known, before every remedy."""
     found: list[Recommendation] = []
     refused: list[Refusal] = []
-    for case in _cases(attempts, report, rung, since_at, until_at, settings):
+    accounts: dict[Subject, GpuSeconds] = {}
+    cases = _cases(attempts, report, rung, since_at, until_at, settings)
+    site = site_gpus(attempts, ((one.family_id, one.attempts) for one in report.families), catalogue)
+    for case in [*cases, *_node_cases(attempts, nodes, rung, since_at, until_at)]:
+        accounts[case.subject] = total(one.gpu_seconds for one in case.attempts)
         for remedy in remedies().values():
-            verdict = remedy.judge(case, settings)
+            if case.subject.kind not in remedy.subjects:
+                continue
+            verdict = remedy.judge(replace(case, site=site, neighbours=cases), settings)
             if isinstance(verdict, Recommendation):
                 found.append(verdict)
             elif verdict is not None:
                 refused.append(verdict)
     kept = refused[: settings[MAX_REFUSALS]]
-    return Advice(
-        tuple(sorted(_excluding(found), key=_rank)), tuple(kept), len(refused) - len(kept), rung, since_at, until_at
-    )
+    ranked = tuple(sorted(_excluding(found), key=_rank))
+    left_out = len(refused) - len(kept)
+    return Advice(ranked, tuple(kept), left_out, rung, since_at, until_at, accounts, _marks(attempts))
+
+
+def _marks(attempts: Sequence[AttemptEvidence]) -> tuple[str, ...]:
+    """Give the ids of advice that stand in comments and commands of jobs: somebody followed it and says so."""
+    texts = (text for one in attempts for text in (one.comment, one.command) if text and "r-" in text)
+    return tuple(sorted({found for text in texts for found in _ID.findall(text)}))
 
 
 def _cases(
@@ -139,6 +163,19 @@ def _cases(
             cases.append((weight, Case(subject, label, judged, rung, since_at, until_at)))
     cases.sort(key=lambda pair: (-pair[0], pair[1].subject.id))
     return [case for _, case in cases]
+
+
+def _node_cases(
+    attempts: Sequence[AttemptEvidence], nodes: Sequence[NodeFacts], rung: Rung | None, since_at: float, until_at: float
+) -> Iterator[Case]:
+    """Give the nodes; a node's whole work counts, whoever wants no advice."""
+    members: dict[str, list[AttemptEvidence]] = defaultdict(list)
+    for one in attempts:
+        for node in one.nodes:
+            members[node].append(one)
+    for facts in nodes:
+        own = tuple(members.get(facts.node, ()))
+        yield Case(Subject("node", facts.node), facts.node, own, rung, since_at, until_at, facts)
 
 
 def _label(job: AttemptEvidence) -> str:
@@ -173,7 +210,10 @@ def recommend_document(advice: Advice, settings: Settings) -> dict[str, object]:
         "since": iso(advice.since_at),
         "until": iso(advice.until_at),
         "rung": advice.rung,
-        "recommendations": [_as_document(one, settings) for one in advice.recommendations],
+        "recommendations": [
+            {**_as_document(one, settings), "subject_gpu_seconds": _account(advice, one.subject)}
+            for one in advice.recommendations
+        ],
         "refusals": [
             {
                 "subject": _subject(one.subject),
@@ -186,6 +226,19 @@ def recommend_document(advice: Advice, settings: Settings) -> dict[str, object]:
             for one in advice.refusals
         ],
         "refusals_left_out": advice.refusals_left_out,
+        "family_gpu_seconds": {
+            subject.id: _account(advice, subject) for subject in advice.accounts if subject.kind == "family"
+        },
+        "marked": list(advice.marked),
+    }
+
+
+def _account(advice: Advice, subject: Subject) -> dict[str, float | None]:
+    """Give what a subject held and used: what later work is held against."""
+    account = advice.accounts.get(subject)
+    return {
+        "allocated": None if account is None else account.allocated,
+        "used": None if account is None else account.used,
     }
 
 

@@ -195,6 +195,20 @@ def _refusals(document: Document) -> Iterable[RenderableType]:
             yield Text(f"      needs {needs}")
 
 
+def outcomes_table(document: Document) -> RenderableType:
+    """Show advice with what became of it, the latest first, and how advice fared."""
+    table = Table("advice", "remedy", "about", "said", "gave", "what became of it", title_justify="left")
+    table.title = "Advice that was given (GPU-hours)"
+    for one in _rows(document, "recommendations")[:MOST_ROWS]:
+        likely, high = one["likely_gpu_seconds"], one["high_gpu_seconds"]
+        said = f"at most {hours(high)}" if likely is None else hours(likely)
+        became = f"{one['state']}: {one['reason']}" if one["reason"] else str(one["state"])
+        about = plain(f"{one['subject_kind']} {one['subject_id']}", 40)
+        row = (plain(one["recommendation_id"]), plain(one["remedy"]), about, said)
+        table.add_row(*row, hours(one["realised_gpu_seconds"]), plain(became, 60))
+    return Group(table, *_more(document, "recommendations"), Text(str(_mapping(document, "record")["sentence"])))
+
+
 def job_text(document: Document) -> RenderableType:
     """Show one job: what it is, its attempts, and the rungs of the ladder that are known."""
     job = document["job"]

@@ -192,6 +192,12 @@ class LocalClient:
 
         return outbox.act(self._store, action, asked)
 
+    def advice(self, action: str, asked: Mapping[str, object]) -> Document:
+        """Keep advice, say what became of it, list it (``warehouse.advice_desk``); for operators."""
+        from warehouse import advice_desk
+
+        return advice_desk.act(self._store, action, asked)
+
     def back_up(self, target: Path) -> Document:
         """Copy the store into a new folder (``warehouse.backup``)."""
         from warehouse import backup
@@ -293,6 +299,10 @@ class HttpClient:
     def mail(self, action: str, asked: Mapping[str, object]) -> Document:
         """See ``LocalClient.mail``."""
         return self._request("POST", f"/v1/mail/{quote(action, safe='')}", body=json.dumps(asked).encode())
+
+    def advice(self, action: str, asked: Mapping[str, object]) -> Document:
+        """See ``LocalClient.advice``."""
+        return self._request("POST", f"/v1/advice/{quote(action, safe='')}", body=json.dumps(asked).encode())
 
     def back_up(self, target: Path) -> Document:
         """See ``LocalClient.back_up``; the folder is on the server's machine."""

@@ -25,7 +25,19 @@ from warehouse.door import Door
 from warehouse.figures import Figures
 from warehouse.observe import Observations
 from warehouse.pulse import LEAVE_SECONDS, Pulse, leave_within
-from warehouse.routes import agents, delivery, freehand, identity, imports, mails, numbers, questions, texts, upkeep
+from warehouse.routes import (
+    advices,
+    agents,
+    delivery,
+    freehand,
+    identity,
+    imports,
+    mails,
+    numbers,
+    questions,
+    texts,
+    upkeep,
+)
 from warehouse.server_settings import ANSWER_AGE_SECONDS
 from warehouse.settings import SHARED_AGENT_TOKEN
 from warehouse.web import Site, end_questions_at, explain_errors
@@ -46,7 +58,7 @@ GRACE_SECONDS = 5
 LAST_QUESTION_SECONDS = 3.0
 """How long questions may: early enough that who asked is still told."""
 
-ROUTES = (numbers, identity, delivery, agents, questions, freehand, imports, texts, mails, upkeep)
+ROUTES = (numbers, identity, delivery, agents, questions, freehand, imports, texts, mails, advices, upkeep)
 
 
 def create_app(

@@ -34,6 +34,7 @@ ROUTES = [
     ("POST", "/v1/imports/sacct/cursor", {Role.AGENT, Role.OPERATOR}),
     ("POST", "/v1/credentials/list", {Role.OPERATOR}),
     ("POST", "/v1/mail/list", {Role.OPERATOR}),
+    ("POST", "/v1/advice/list", {Role.OPERATOR}),
     ("POST", "/v1/backup", {Role.OPERATOR}),
     ("POST", "/v1/verify", {Role.OPERATOR}),
     ("POST", "/v1/purge", {Role.OPERATOR}),
