@@ -155,6 +155,12 @@ def _shared(words: tuple[str, ...]) -> tuple[str, ...]:
     return words
 
 
+@lru_cache(maxsize=65536)
+def _pair(axis: str, value: str) -> tuple[str, str]:
+    """Give the same object for the same value of an axis."""
+    return (axis, value)
+
+
 def _read_token(
     token: str, parameter: str | None, known: Vocabulary, words: list[str], axes: list[tuple[str, str]]
 ) -> str | None:
@@ -162,19 +168,19 @@ def _read_token(
     if _NUMBER.fullmatch(token):
         if parameter is not None:
             words.pop()
-        axes.append((parameter or "number", token))
+        axes.append(_pair(parameter or "number", token))
         return None
     if _HASH.fullmatch(token):
-        axes.append(("hash", token))
+        axes.append(_pair("hash", token))
         return None
     masked = _NUMBER.sub("#", token)
     numbers = ",".join(match.group() for match in _NUMBER.finditer(token))
     bare = masked.strip("#")
     if masked == f"{bare}#" and bare in known.parameter:
-        axes.append((bare, numbers))
+        axes.append(_pair(bare, numbers))
         return None
     if numbers:
-        axes.append(("number", numbers))
+        axes.append(_pair("number", numbers))
     words.append(bare or masked)
     return token if token in known.parameter else None
 

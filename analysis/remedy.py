@@ -28,7 +28,8 @@ class Case:
     """One subject (a family, a job outside any family, a node) with the evidence of all its attempts in the window.
 
     ``rung`` is None where accounting alone is known, so that nothing is known of use. ``node`` is set for
-    nodes alone; ``site`` tells of the GPU models that there are.
+    nodes alone; ``site`` tells of the GPU models that there are. ``neighbours`` are all families and jobs that are
+    judged, those with most GPU time first, this one among them.
     """
 
     subject: Subject
@@ -39,6 +40,7 @@ class Case:
     until_at: float
     node: NodeFacts | None = None
     site: SiteGpus | None = None
+    neighbours: Sequence[Case] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,6 +117,29 @@ def stack_by_model(attempts: Sequence[AttemptEvidence], since_at: float, until_a
     )
 
 
+def together_seconds(one: Sequence[AttemptEvidence], other: Sequence[AttemptEvidence], window: Span) -> float:
+    """Give the card-seconds in which a member of one group could sit beside one of another, on one GPU model.
+
+    At each instant as many pairs as the smaller group has members running.
+    """
+    edges: dict[str | None, dict[float, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
+    for side, group in enumerate((one, other)):
+        for attempt in group:
+            start = max(attempt.start_at, window[0])
+            end = window[1] if attempt.end_at is None else min(attempt.end_at, window[1])
+            if end > start:
+                edges[attempt.gpu_model][start][side] += 1
+                edges[attempt.gpu_model][end][side] -= 1
+    paired = 0.0
+    for own in edges.values():
+        running, last_at = [0, 0], 0.0
+        for at in sorted(own):
+            paired += min(running) * (at - last_at)
+            running = [running[side] + own[at][side] for side in (0, 1)]
+            last_at = at
+    return paired
+
+
 def fit_count(attempts: Iterable[AttemptEvidence], shared_bytes: float) -> int | None:
     """Say how many members fit into one device's memory: the largest peak into the smallest device.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from analysis.account import total
@@ -10,7 +11,7 @@ from analysis.gpu_file import read_catalogue
 from analysis.gpu_names import find
 from analysis.interference import Demand, shared_speed
 from analysis.remedy import Case, Remedy
-from analysis.saving import recommendation_id
+from analysis.saving import recommendation_id, together_seconds
 from analysis.settings import GPUS_FILE
 from analysis.stacking import (
     MOST_TOGETHER,
@@ -74,6 +75,8 @@ MIN_RUN = Setting(
 MIN_SAVING = Setting(
     "share", "min_saving_gpu_seconds", 3600.0, "GPU-seconds", "Less than one GPU-hour is worth nobody's attention.", 0.0
 )
+_MOST_NEIGHBOURS = 200
+"""Other families that one is put beside, those with most GPU time: the rest could save little."""
 _RISKS = (
     (
         "Members on one card slow each other down; a job that must be fast, or a service with a latency promise, "
@@ -110,7 +113,7 @@ def _judged(case: Case, members: Members, settings: Settings) -> Recommendation 
     if fit <= 1:
         return Refusal(case.subject, NAME, "Two members do not fit into the memory of one device.")
     if at_once <= 1:
-        return never_together(case, NAME)
+        return _beside_another(case, members, settings) or never_together(case, NAME)
     demand = Demand(members.busy_ratio, members.quality("dram_active_ratio"))
     most = min(fit, at_once)
     together = max((k for k in range(2, most + 1) if _speed(demand, k).likely >= settings[LEAST_SPEED]), default=None)
@@ -133,6 +136,77 @@ def _judged(case: Case, members: Members, settings: Settings) -> Recommendation 
         action=_action(members, together, memory, settings),
         risks=_RISKS,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Pairing:
+    """A family beside another on common cards: the other, the pairs' card-seconds, and what they would have saved."""
+
+    other: Case
+    paired_seconds: float
+    speeds: tuple[Range, Range]
+    saving: Saving
+
+
+def _beside_another(case: Case, members: Members, settings: Settings) -> Recommendation | None:
+    """Pair members with those of another family of the same person, where they ran at the same time.
+
+    It is said once, of the family that comes first; only where a family cannot share among itself.
+    """
+    subjects = [one.subject for one in case.neighbours]
+    if case.subject not in subjects or case.rung is Rung.DRIVER_UTIL:
+        return None
+    later = case.neighbours[subjects.index(case.subject) + 1 :]
+    pairings = [found for one in later[:_MOST_NEIGHBOURS] if (found := _pairing(case, members, one, settings))]
+    best = max(pairings, key=lambda one: one.saving.likely or 0.0, default=None)
+    if best is None or (best.saving.likely or 0.0) < settings[MIN_SAVING]:
+        return None
+    beside = best.other.subject.id
+    words = [f"{speed.likely:.0%} ({speed.low:.0%} to {speed.high:.0%})" for speed in best.speeds]
+    return Recommendation(
+        recommendation_id=recommendation_id(NAME, case.subject),
+        subject=case.subject,
+        remedy=NAME,
+        title=f"Share cards with another family: {case.label}, beside {best.other.label}",
+        saving_gpu_seconds=best.saving,
+        confidence="modelled",
+        how="one card for two wherever both ran, less the time by which the slower of a pair takes longer, from taking "
+        "turns (low) to meeting in memory traffic alone (high); the law was checked on measured pairs (bench sharing)",
+        rung=str(case.rung),
+        evidence=(
+            *held_line(members, members.stack(MOST_TOGETHER)),
+            f"{hours(best.paired_seconds)} hours in which a member could have sat beside one of {beside}",
+            f"on one card members keep {words[0]} of their speed, those of the other family {words[1]}",
+        ),
+        action="# one job on one card that starts a member of each family, sharing it through MPS\n"
+        "#SBATCH --gres=gpu:1\nnvidia-cuda-mps-control -d\n./run_one & ./run_other & wait\n"
+        "echo quit | nvidia-cuda-mps-control",
+        risks=(*_RISKS, "The two must start together, and the card is held until the longer one ends."),
+    )
+
+
+def _pairing(case: Case, members: Members, other: Case, settings: Settings) -> _Pairing | None:
+    known = [one for one in other.attempts if one.gpu_count == 1 and one.gpu_seconds.held_idle is not None]
+    known = [one for one in known if run_seconds(one, case) >= settings[MIN_RUN]]
+    owners = {one.user or one.account for one in (*members.attempts, *known)}
+    if other.subject.kind != "family" or not known or len(owners) != 1 or None in owners:
+        return None
+    theirs = members_of(known, other)
+    memories = memory_of(members.attempts), memory_of(known)
+    if None not in memories and sum(one[0] for one in memories if one) > min(one[1] for one in memories if one):
+        return None
+    demands = [Demand(one.busy_ratio, one.quality("dram_active_ratio")) for one in (members, theirs)]
+    speeds = shared_speed(demands[0], demands[1:]), shared_speed(demands[1], demands[:1])
+    if min(speed.likely for speed in speeds) < settings[LEAST_SPEED] or sum(one.busy_ratio for one in demands) >= 1:
+        return None
+    paired = together_seconds(members.attempts, known, (case.since_at, case.until_at))
+    work = min(members.work_ratio, theirs.work_ratio)
+    most = min(members.idle_seconds, theirs.idle_seconds)
+    low, likely, high = (
+        min(most, max(0.0, 2.0 - 1.0 / min(getattr(speed, word) for speed in speeds)) * paired * work)
+        for word in ("low", "likely", "high")
+    )
+    return _Pairing(other, paired, speeds, Saving(low, likely, high))
 
 
 def _speed(demand: Demand, together: int) -> Range:
