@@ -8,6 +8,7 @@ nothing.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
@@ -15,8 +16,9 @@ from typing import TYPE_CHECKING, Final
 from collector.simulate import traced
 from collector.simulate.activity import NOISE_LENGTH, PEAK_OVER_MEAN, minute_mean, noise_index
 from collector.simulate.scenario import IDLE, MINUTE_SECONDS, GpuModel, Level, Scenario, SimulatedDevice
-from collector.simulate.schedule import PlannedAttempt, attempts, inventory, records
+from collector.simulate.schedule import CPUS_PER_GPU, PlannedAttempt, attempts, inventory, records
 from warehouse.contract import wire
+from warehouse.contract.model import HostSample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from warehouse.contract.model import KernelProfile, LengthProfile, ProcessSample
 
 AGENT: Final = "demo-history"
+HOST_CADENCE_SECONDS: Final = 600.0
+"""What jobs use of their hosts is told of the past in steps of ten minutes: enough for means, and few rows."""
+
 ROWS_PER_BATCH: Final = 20_160
 """Two weeks of minutes: one card and source per batch, so that most tags are said once for all rows."""
 
@@ -85,6 +90,30 @@ def _all_tables(
                 yield {"device_sample": _sample_table(scenario.cluster, device, start_at, source, piece)}
                 if source == "kernels":
                     yield wire.from_records(_traced(scenario.cluster, device, start_at, until_at, piece))
+    hosts = [row for attempt in planned for row in _hosts(scenario.cluster, attempt, since_at, until_at)]
+    for first_row in range(0, len(hosts), ROWS_PER_BATCH):
+        yield wire.from_records(hosts[first_row : first_row + ROWS_PER_BATCH])
+
+
+def _hosts(cluster: str, attempt: PlannedAttempt, since_at: float, until_at: float) -> Iterator[HostSample]:
+    """Give what an attempt's control group used of each host, where the scenario tells it."""
+    begin, end = max(attempt.start_at, since_at), min(attempt.end_at, until_at)
+    gpus = Counter(device.node for device in attempt.devices)
+    at = begin
+    while at < end:
+        seconds, level = min(HOST_CADENCE_SECONDS, end - at), attempt.level_at(at)
+        for node, count in gpus.items() if level.cores is not None else ():
+            yield HostSample(
+                *(cluster, node, "group", at, seconds, "host"),
+                subject=f"/system.slice/slurmstepd.scope/job_{attempt.job_id}",
+                attempt_key=attempt.attempt_key(cluster),
+                cpu_seconds=round((level.cores or 0.0) * count * seconds, 3),
+                cpu_limit_count=float(CPUS_PER_GPU * count),
+                io_stall_seconds=round(level.io_some * seconds, 3),
+                io_full_stall_seconds=round(level.io_full * seconds, 3),
+                disk_read_bytes=level.read * count * seconds,
+            )
+        at += HOST_CADENCE_SECONDS
 
 
 def _segments(

@@ -62,7 +62,9 @@ class Level:
     ``spread`` is the largest relative deviation of a minute from the mean. ``stall`` is the share of each minute in
     which nothing runs, in one piece; the rest is busier, so that the mean holds. ``gpu_bound`` and ``copy`` are None
     where no tracer runs in the job; where one does, ``launches`` and ``steps`` are per second. ``memory`` is the share
-    of the card's memory that is held.
+    of the card's memory that is held. ``cores`` is what the job keeps busy of its host for each card (None: not told),
+    ``io_some`` and ``io_full`` the shares of time in which some and every task of it waits for storage, ``read`` the
+    bytes that it reads each second and card.
     """
 
     driver: float = 0.0
@@ -79,6 +81,10 @@ class Level:
     copy: float | None = None
     launches: float = 0.0
     steps: float = 0.0
+    cores: float | None = None
+    io_some: float = 0.0
+    io_full: float = 0.0
+    read: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse what could not be true, so that no value ever has to be clamped."""
@@ -86,6 +92,8 @@ class Level:
         busiest = max(shares) * (1 + self.spread)
         if not 0 <= self.stall < 1 or busiest > (1 - self.stall) * (1 + 1e-9) or min(shares) < 0:
             raise ValueError(f"with spread and stall a share would reach {busiest / (1 - self.stall):.3f}")
+        if not 0 <= self.io_full <= self.io_some <= 1:
+            raise ValueError("no more waits for storage in all tasks than in some, and neither longer than the time")
         if (self.gpu_bound is None) != (self.launches == 0) or self.gpu_bound == 0:
             raise ValueError("gpu_bound and launches go together, and both are above 0")
 
