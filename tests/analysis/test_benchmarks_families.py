@@ -9,7 +9,7 @@ import pytest
 
 import trueload
 from analysis.benchmark import BenchRequest, BenchResult
-from analysis.benchmarks import families, family_speed
+from analysis.benchmarks import families
 from warehouse.client import open_client
 from warehouse.contract.errors import BadInputError
 from warehouse.contract.settings import Settings
@@ -89,10 +89,3 @@ def _every_item_once(result: BenchResult, count: int) -> None:
     items = [(source, item) for source, item, _ in result.predictions]
     assert len(items) == count
     assert len(set(items)) == count
-
-
-def test_made_jobs_are_grouped_by_user_and_work_and_none_is_lost(tmp_path: Path) -> None:
-    # 2,000 users with ten works each: 40,000 jobs are two of each.
-    result = family_speed.measure(40_000, request_for(tmp_path))
-    assert result.figures["families"] == 20_000
-    assert [bar.holds for bar in result.bars] == [True]

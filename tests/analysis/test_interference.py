@@ -1,19 +1,13 @@
-"""Speeds on a shared card, step times of fused members, and the benchmarks of both."""
+"""Speeds on a shared card, and step times of fused members."""
 
 from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.benchmark import Benchmark, BenchRequest
-from analysis.benchmarks import fusion, sharing
 from analysis.fusing import Fill, fit_curve, most_beside, most_fused, stretch_from_fill
 from analysis.interference import Demand, both_keep, shared_speed
-from warehouse.contract.settings import Settings
 
 RATIO = st.floats(0, 1)
 
@@ -75,20 +69,3 @@ def test_a_fused_step_takes_no_less_than_one_and_no_more_than_all(
 def test_fused_members_pay_the_framework_once() -> None:
     assert (most_fused(16, 1.5, 1.5), most_beside(16, 1.5, 1.5)) == (9, 5)
     assert (most_fused(40, 1.5, 1.5), most_beside(40, 1.5, 1.5)) == (25, 13)
-
-
-def no_client(_data: Path, _create: bool) -> Any:
-    raise AssertionError("nothing is to be imported")
-
-
-@pytest.mark.parametrize("benchmark", [fusion.BENCHMARK, sharing.BENCHMARK], ids=lambda one: one.name)
-def test_the_bars_hold_on_the_sample_data(benchmark: Benchmark, data_root: Path) -> None:
-    found = benchmark.run(BenchRequest(data_root, full=False, open_client=no_client, settings=Settings()))
-    assert [bar.name for bar in found.bars if not bar.holds] == []
-
-
-@pytest.mark.parametrize("benchmark", [fusion.BENCHMARK, sharing.BENCHMARK], ids=lambda one: one.name)
-def test_a_source_that_is_not_there_is_named(benchmark: Benchmark, tmp_path: Path) -> None:
-    found = benchmark.run(BenchRequest(tmp_path, full=False, open_client=no_client, settings=Settings()))
-    assert not any(bar.holds for bar in found.bars)
-    assert "not below" in found.not_shown[-1]
