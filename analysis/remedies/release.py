@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import ceil
 from typing import TYPE_CHECKING
 
 from analysis.account import total
@@ -71,7 +72,10 @@ c.MappingKernelManager.cull_interval = 300
 c.ServerApp.shutdown_no_activity_timeout = 3600"""
 _TIMEOUT = """\
 # end the job when its work ends, and ask for no more time than it needs
-#SBATCH --time=HH:MM:SS"""
+#SBATCH --time={limit}"""
+_LIMIT_STEP_SECONDS = 900.0
+_LIMIT_SPARE = 1.2
+"""A limit a fifth above the longest work, in whole quarters of an hour: room for the ups and downs of a machine."""
 _RISKS = (
     "State in memory (a notebook's variables, an unsaved model) is lost when an idle holder is ended.",
     "After a release the person waits in the queue before working on.",
@@ -132,6 +136,7 @@ def _evidence(case: Case, idle: Sequence[Idle], shortest_grace: float) -> tuple[
         f"{len(long)} stretches longer than {shortest_grace:g} s, the longest {hours} h from {iso(longest[0])}",
         f"{followed} of these stretches were followed by more work",
     ]
+    rows += _after_the_end(case, idle)
     partly = (account.no_process or 0.0) + (account.with_process or 0.0) - sum(one.gpu_seconds for _, one in idle)
     if partly >= 1.0:
         rows.append(
@@ -156,8 +161,41 @@ def _action(case: Case, idle: Sequence[Idle], grace: float) -> str:
         if _lasts_to_the_end(case, attempt, one.spans[-1][1])
     ]
     now = [f"scancel {job}" if _SLURM_ID.match(job) else f"# end job {job!r}" for job in running]
-    rule = _CULL if any(attempt.interactive for attempt, _ in idle) else _TIMEOUT
+    longest = max(
+        (work for attempt, one in idle if (work := _work_seconds(case, attempt, one)) is not None), default=None
+    )
+    batch = _TIMEOUT.format(limit="HH:MM:SS" if longest is None else _as_limit(longest))
+    rule = _CULL if any(attempt.interactive for attempt, _ in idle) else batch
     return "\n".join([*now, rule])
+
+
+def _after_the_end(case: Case, idle: Sequence[Idle]) -> list[str]:
+    """Say how much was held after the work had ended, and how its length compares with the limit that was asked for."""
+    ended = [(attempt, one, work) for attempt, one in idle if (work := _work_seconds(case, attempt, one)) is not None]
+    if not ended:
+        return []
+    held = sum((one.spans[-1][1] - one.spans[-1][0]) * one.gpu_share for _, one, _ in ended)
+    rows = [f"{len(ended)} attempts held their GPUs for {_hours(held)} GPU-hours after their work had ended"]
+    limits = [one.time_limit_seconds for one, _, _ in ended if one.time_limit_seconds is not None]
+    if limits:
+        work = max(work for _, _, work in ended)
+        rows.append(f"the work took {_hours(work)} h at most, the time limit was {_hours(max(limits))} h")
+    return rows
+
+
+def _work_seconds(case: Case, attempt: AttemptEvidence, one: WholeIdle) -> float | None:
+    """Give how long an ended attempt had worked when it fell idle for good; None: it did not, or it is a session."""
+    if attempt.interactive or attempt.end_at is None or not one.spans:
+        return None
+    start, end = one.spans[-1]
+    at_end = _lasts_to_the_end(case, attempt, end) and attempt.end_at <= case.until_at
+    return start - attempt.start_at if at_end and start > attempt.start_at else None
+
+
+def _as_limit(work_seconds: float) -> str:
+    """Give a time limit with room to spare, as Slurm writes it."""
+    minutes = ceil(work_seconds * _LIMIT_SPARE / _LIMIT_STEP_SECONDS) * round(_LIMIT_STEP_SECONDS / 60)
+    return f"{minutes // 60:02d}:{minutes % 60:02d}:00"
 
 
 def _hours(seconds: float | None) -> str:

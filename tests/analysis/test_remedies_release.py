@@ -72,7 +72,23 @@ def test_a_card_idle_for_ten_hours_gives_back_all_but_the_grace() -> None:
         "0.0 GPU-hours without a process, 10.5 with a process that did nothing for long",
         "2 stretches longer than 900 s, the longest 10.0 h from 1970-01-01T04:00:00Z",
         "1 of these stretches were followed by more work",
+        "1 attempts held their GPUs for 10.0 GPU-hours after their work had ended",
     )
+
+
+def test_finished_work_says_how_long_it_took_and_what_limit_would_do() -> None:
+    # The work of 4 h is over, 16 h are held: with a fifth to spare 4.8 h, in quarters of an hour 5 h.
+    found = advice(holder(20, idle(4, 20, kind="no_process"), time_limit_seconds=20 * HOUR))
+    assert found.evidence[-2:] == (
+        "1 attempts held their GPUs for 16.0 GPU-hours after their work had ended",
+        "the work took 4.0 h at most, the time limit was 20.0 h",
+    )
+    assert found.action.endswith("#SBATCH --time=05:00:00")
+
+
+def test_a_session_has_no_end_of_work() -> None:
+    found = advice(holder(20, idle(4, 20), interactive=True))
+    assert not any("after their work" in row for row in found.evidence)
 
 
 def test_stretches_of_both_kinds_that_follow_each_other_are_one() -> None:
