@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from analysis import names
@@ -17,7 +18,7 @@ from analysis.account import GpuSeconds, as_document, total
 from analysis.family_edits import EDITS_FILE, Edits, read_edits
 from analysis.signature import Signature, is_session, name_parts, signature
 from warehouse.contract.settings import AnySetting, Setting, Settings
-from warehouse.contract.units import ratio
+from warehouse.contract.units import SECONDS_PER_HOUR, ratio
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -32,10 +33,22 @@ MIN_JOBS = Setting(
     "Two jobs of the same work are a repeat. Attempts of one job and parts of one heterogeneous job are not.",
     2,
 )
-SETTINGS: tuple[AnySetting, ...] = (MIN_JOBS, EDITS_FILE, *names.SETTINGS)
+BURST_SECONDS = Setting(
+    "families",
+    "burst_seconds",
+    60.0,
+    "seconds",
+    "Jobs that are submitted no further apart than this come from one loop or script; a minute is a choice.",
+    0.0,
+)
+SETTINGS: tuple[AnySetting, ...] = (MIN_JOBS, BURST_SECONDS, EDITS_FILE, *names.SETTINGS)
 
 SHARES = ("repetitive_single_gpu", "isolated_single_gpu", "multi_gpu", "interactive_or_other")
 _LABEL_CHARACTERS = 100
+_FEWEST_LENGTHS = 5
+"""Runs below which nothing is said of their length."""
+_SAME_LENGTH_RATIO = 1.5
+"""Eight of ten runs within this ratio are runs of about the same length."""
 _MEMBER_FIELDS = (
     ("gpu_count", "GPU count"),
     ("gpu_model", "GPU model"),
@@ -99,7 +112,7 @@ def find_families(attempts: Sequence[AttemptEvidence], settings: Settings) -> Fa
         groups[found.key].append(job_key)
     placed = _as_found(signatures, groups) if not edits else _as_changed(jobs, signatures, groups, edits, known)
     families = [
-        _family(found, [jobs[member] for member in members])
+        _family(found, [jobs[member] for member in members], settings[BURST_SECONDS])
         for found, members in placed
         if _count_submissions(jobs[member].first for member in members) >= settings[MIN_JOBS]
     ]
@@ -179,13 +192,13 @@ def _count_submissions(jobs: Iterable[AttemptEvidence]) -> int:
     return len({(job.cluster, job.het_job_id) if job.het_job_id else (job.job_key,) for job in jobs})
 
 
-def _family(placed: _Placed, jobs: Sequence[_Job]) -> Family:
+def _family(placed: _Placed, jobs: Sequence[_Job], burst_seconds: float) -> Family:
     attempts = tuple(attempt for job in jobs for attempt in job.attempts)
     label, reason = _in_words(placed.signature, jobs)
     return Family(
         family_id=placed.family_id,
         label=label if placed.name is None else _short(placed.name),
-        reason=f"{reason}; {placed.done}" if placed.done else reason,
+        reason="; ".join(filter(None, (", ".join((reason, *_alike(jobs, burst_seconds))), placed.done))),
         varies=_varies(jobs),
         members=tuple(job.first.job_key for job in jobs),
         attempts=attempts,
@@ -203,6 +216,23 @@ def _in_words(found: Signature, jobs: Sequence[_Job]) -> tuple[str, str]:
     alike = "all named" if len({job.first.name for job in jobs}) == 1 else "names like"
     also = f", {found.basis}" if found.basis else ""
     return f"{owner}: {called}", f"{same}, {alike} “{called}”{also}"
+
+
+def _alike(jobs: Sequence[_Job], burst_seconds: float) -> tuple[str, ...]:
+    """Say what else members have in common: submitted together, runs of about the same length. Nothing if not known."""
+    found: list[str] = []
+    submits = sorted(job.first.submit_at for job in jobs if job.first.submit_at is not None)
+    if len(submits) == len(jobs) > 1:
+        near = [after - before <= burst_seconds for before, after in pairwise(submits)]
+        together = sum(before or after for before, after in zip([False, *near], [*near, False], strict=True))
+        if together > len(jobs) / 2:
+            found.append(f"{together} of {len(jobs)} submitted together")
+    lengths = sorted(one.end_at - one.start_at for job in jobs for one in job.attempts[-1:] if one.end_at is not None)
+    if len(lengths) >= _FEWEST_LENGTHS and lengths[0] > 0:
+        low, high = lengths[len(lengths) // 10], lengths[-1 - len(lengths) // 10]
+        if high <= _SAME_LENGTH_RATIO * low:
+            found.append(f"runs of {low / SECONDS_PER_HOUR:.3g} to {high / SECONDS_PER_HOUR:.3g} h")
+    return tuple(found)
 
 
 def _short(text: str) -> str:

@@ -190,3 +190,21 @@ def test_the_document_has_the_keys_of_the_contract() -> None:
     assert families[0]["coverage_ratio"] == 0.0
     assert families[0]["gpu_seconds"]["used"] is None
     assert document["ungrouped"] == ["c/3#0"]
+
+
+def test_a_reason_says_what_was_submitted_together_and_how_long_runs_are() -> None:
+    # Three within a minute of each other, a fourth an hour later; five runs of 1 to 1.4 h.
+    submits: list[dict[str, Any]] = [{"submit_at": at} for at in (0.0, 50.0, 100.0, 3700.0)]
+    (family,) = find(*(job(at, **submit) for at, submit in enumerate(submits))).families
+    assert "3 of 4 submitted together" in family.reason
+    lengths: list[dict[str, Any]] = [{"start_at": 0.0, "end_at": hours * 3600.0} for hours in (1.0, 1.1, 1.2, 1.3, 1.4)]
+    (family,) = find(*(job(at, **length) for at, length in enumerate(lengths))).families
+    assert family.reason.endswith("runs of 1 to 1.4 h")
+
+
+def test_a_reason_is_silent_where_submits_or_alike_lengths_are_not_known() -> None:
+    (family,) = find(job(1, submit_at=0.0), job(2)).families
+    assert "together" not in family.reason
+    lengths: list[dict[str, Any]] = [{"start_at": 0.0, "end_at": hours * 3600.0} for hours in (1.0, 1.1, 1.2, 3.0, 9.0)]
+    (family,) = find(*(job(at, **length) for at, length in enumerate(lengths))).families
+    assert "runs of" not in family.reason
