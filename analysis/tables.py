@@ -88,7 +88,23 @@ def waste_table(document: Document) -> RenderableType:
     headings = _headings(str(document["by"]))
     table = Fitting("GPU-hours by what became of them", headings, rows, _SPARED, total=total)
     more = _more(document, "rows")
-    return Group(table, *more, _capacity(_mapping(document, "gpu_seconds")), _footnote(document))
+    beside = [Text(line) for line in _qualities(document)]
+    return Group(table, *more, _capacity(_mapping(document, "gpu_seconds")), *beside, _footnote(document))
+
+
+def _qualities(document: Document) -> Iterable[str]:
+    """Say how well used time fills the cards and how failed time ended: qualities, which overlap with the parts."""
+    if not document.get("qualities"):
+        return
+    known = _mapping(document, "qualities")
+    words = {"sm_active_ratio": "SMs", "tensor_active_ratio": "tensor cores", "dram_active_ratio": "memory"}
+    fills = [f"{word} {percent(part['value'])}" for name, word in words.items() if (part := known["of_used"].get(name))]
+    if fills:
+        yield f"While used, active were: {', '.join(fills)}."
+    failed = sorted(known["failed_by_state"].items(), key=lambda pair: (-pair[1], pair[0]))
+    if failed:
+        ends = ", ".join(f"{hours(seconds)} {state.replace('_', ' ')}" for state, seconds in failed)
+        yield f"Failed GPU-hours by how they ended: {ends}."
 
 
 def families_table(document: Document) -> RenderableType:

@@ -9,6 +9,7 @@ import numpy as np
 from analysis.account import GpuSeconds, as_document
 from analysis.frames import Bools, Ints, codes
 from analysis.identity import Naming
+from analysis.qualities import FRAGMENTED_REASON, qualities
 from analysis.window import week_of
 from warehouse.contract.identity import GROUPS
 from warehouse.contract.units import iso
@@ -49,6 +50,8 @@ def waste_document(
         "assumed_gpu_seconds": float(study.books.amounts["assumed"][inside].sum()),
         "coverage_ratio": total.coverage_ratio,
         "used_ratio": total.used_ratio,
+        "qualities": qualities(study, np.where(inside, 0, -1), 1)[0]
+        | {"fragmented_gpu_seconds": None, "fragmented_reason": FRAGMENTED_REASON},
         "rows": waste_rows(study, by, zone, inside, naming),
     }
 
@@ -68,6 +71,7 @@ def nothing_wasted(window: Window, by: str, zone: tzinfo) -> dict[str, object]:
         "assumed_gpu_seconds": 0.0,
         "coverage_ratio": None,
         "used_ratio": None,
+        "qualities": None,
         "rows": [],
     }
 
@@ -80,6 +84,7 @@ def waste_rows(
     numbered = np.where(inside, numbered, -1)
     accounts = study.books.add_up(numbered, len(keys))
     jobs = _count_jobs(study, numbered, len(keys))
+    qualified = qualities(study, numbered, len(keys))
     words = _job_words(study, numbered, len(keys)) if by == "job" else [{}] * len(keys)
     found = sorted((at for at in range(len(keys)) if jobs[at]), key=lambda at: _rank(keys[at], accounts[at]))
     return [
@@ -90,6 +95,7 @@ def waste_rows(
             "gpu_seconds": as_document(accounts[at]),
             "coverage_ratio": accounts[at].coverage_ratio,
             "used_ratio": accounts[at].used_ratio,
+            "qualities": qualified[at],
         }
         for at in found
     ]
