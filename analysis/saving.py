@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from warehouse.contract.intervals import intersect, length, union
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from analysis.evidence import AttemptEvidence, IdleStretch
     from warehouse.contract.model import Subject
@@ -81,20 +81,34 @@ def stack(spans: Iterable[Span], fit_count: int | None) -> Stack:
 
     The members keep their times; at each instant n running members need ceil(n / fit_count) cards.
     """
-    edges: dict[float, int] = defaultdict(int)
-    for start, end in spans:
-        if end > start:
-            edges[start] += 1
-            edges[end] -= 1
-    held = needed = last_at = 0.0
-    running = most = 0
-    for at in sorted(edges):
-        held += running * (at - last_at)
-        needed += _cards(running, fit_count) * (at - last_at)
-        running += edges[at]
-        most = max(most, running)
-        last_at = at
-    return Stack(held, needed, most)
+    return stack_running(running_seconds([spans]), fit_count)
+
+
+def running_seconds(groups: Iterable[Iterable[Span]]) -> dict[int, float]:
+    """Give for how long so many members ran at once; those of different groups never share a card."""
+    found: dict[int, float] = defaultdict(float)
+    for spans in groups:
+        edges: dict[float, int] = defaultdict(int)
+        for start, end in spans:
+            if end > start:
+                edges[start] += 1
+                edges[end] -= 1
+        running, last_at = 0, 0.0
+        for at in sorted(edges):
+            if running:
+                found[running] += at - last_at
+            running += edges[at]
+            last_at = at
+    return dict(found)
+
+
+def stack_running(running: Mapping[int, float], fit_count: int | None) -> Stack:
+    """Lay members on common cards, of whom so many ran at once for so long."""
+    return Stack(
+        sum(count * seconds for count, seconds in running.items()),
+        sum(_cards(count, fit_count) * seconds for count, seconds in running.items()),
+        max(running, default=0),
+    )
 
 
 def _cards(running: int, fit_count: int | None) -> int:
@@ -103,18 +117,13 @@ def _cards(running: int, fit_count: int | None) -> int:
     return -(-running // fit_count)
 
 
-def stack_by_model(attempts: Sequence[AttemptEvidence], since_at: float, until_at: float, fit: int | None) -> Stack:
-    """Stack attempts of one GPU within a window; members on different GPU models never share a card."""
+def running_by_model(attempts: Sequence[AttemptEvidence], since_at: float, until_at: float) -> dict[int, float]:
+    """Give for how long so many attempts of one GPU ran at once within a window, on the same GPU model."""
     spans: dict[str | None, list[Span]] = defaultdict(list)
     for attempt in attempts:
         end = until_at if attempt.end_at is None else min(attempt.end_at, until_at)
         spans[attempt.gpu_model].append((max(attempt.start_at, since_at), end))
-    stacks = [stack(own, fit) for own in spans.values()]
-    return Stack(
-        sum(one.held_seconds for one in stacks),
-        sum(one.needed_seconds for one in stacks),
-        max((one.most_at_once for one in stacks), default=0),
-    )
+    return running_seconds(spans.values())
 
 
 def together_seconds(one: Sequence[AttemptEvidence], other: Sequence[AttemptEvidence], window: Span) -> float:

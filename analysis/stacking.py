@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from analysis.account import GpuSeconds, total
-from analysis.saving import Stack, stack_by_model
+from analysis.saving import Stack, running_by_model, stack_running
 from warehouse.contract.metrics import Rung
 from warehouse.contract.model import Refusal, Saving
 from warehouse.contract.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from analysis.estimate import Range
     from analysis.evidence import AttemptEvidence
@@ -24,14 +24,16 @@ MOST_TOGETHER = 64
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """Members of one GPU whose use is known. ``work_seconds`` is their time without unknown and released stretches."""
+    """Members of one GPU whose use is known. ``work_seconds`` is their time without unknown and released stretches.
+
+    ``running`` says for how long so many of them ran at once on the same GPU model.
+    """
 
     attempts: tuple[AttemptEvidence, ...]
     account: GpuSeconds
     work_seconds: float
     idle_seconds: float
-    since_at: float
-    until_at: float
+    running: Mapping[int, float]
 
     @property
     def busy_ratio(self) -> float:
@@ -55,7 +57,7 @@ class Members:
 
     def stack(self, fit: int) -> Stack:
         """Lay them on common cards, so many on each."""
-        return stack_by_model(self.attempts, self.since_at, self.until_at, fit)
+        return stack_running(self.running, fit)
 
     def saving(self, stacked: Stack, stretch: Range) -> Saving:
         """Give what they would have saved if their time on common cards grew by a factor; within their working time."""
@@ -71,7 +73,8 @@ def members_of(attempts: Sequence[AttemptEvidence], case: Case) -> Members:
     account = total(one.gpu_seconds for one in attempts)
     idle = sum(_gaps(one.gpu_seconds) for one in attempts)
     work = min(account.allocated - account.unknown, (account.used or 0.0) + idle)
-    return Members(tuple(attempts), account, work, idle, case.since_at, case.until_at)
+    running = running_by_model(attempts, case.since_at, case.until_at)
+    return Members(tuple(attempts), account, work, idle, running)
 
 
 def _gaps(account: GpuSeconds) -> float:

@@ -167,10 +167,11 @@ def _part(case: Case, members: Members, settings: Settings) -> _Part:
     """Choose how many to fuse: as many as fit, or fewer where that would have saved more."""
     fit = fit_count(members.attempts, settings[BASE_BYTES])
     most = min(members.stack(MOST_TOGETHER).most_at_once, MOST_TOGETHER if fit is None else fit)
-    stretch_of, how = _stretch(case, members, settings)
+    fill = _fill(members)
+    stretch_of, how = _stretch(case, members, fill, settings)
     best = _Part(members, 1, fit, Saving(0.0, 0.0, 0.0), how)
     for copies in range(2, most + 1):
-        found = _saving(members, copies, stretch_of)
+        found = _saving(members, fill, copies, stretch_of)
         if copies == 2 or _key(found) > _key(best.saving):  # noqa: PLR2004 - two is the first that is fused
             best = _Part(members, copies, fit, found, how)
     return best
@@ -180,24 +181,23 @@ def _key(saving: Saving) -> float:
     return saving.high if saving.likely is None else saving.likely
 
 
-def _saving(members: Members, copies: int, stretch_of: Callable[[int], Range | None]) -> Saving:
+def _saving(members: Members, fill: Fill, copies: int, stretch_of: Callable[[int], Range | None]) -> Saving:
     stacked = members.stack(copies)
     stretch = stretch_of(copies)
     if stretch is not None:
         return members.saving(stacked, stretch)
-    least = least_stretch(_fill(members), copies)
+    least = least_stretch(fill, copies)
     bound = members.saving(stacked, Range(least, least, least)).high
     return Saving(0.0, None, min(bound, members.idle_seconds))
 
 
-def _stretch(case: Case, members: Members, settings: Settings) -> Stretch:
+def _stretch(case: Case, members: Members, fill: Fill, settings: Settings) -> Stretch:
     """Give the step time of B members over that of one by the best evidence there is, and its words."""
     traced = _traced(members.attempts, settings)
     if traced is not None:
         work, card = traced
         how = "waves of the traced kernels: B times the blocks, from whole waves (low time) to no room at all (high)"
         return (lambda copies: fused_work(work, card, copies).times(1.0 / work.seconds)), how
-    fill = _fill(members)
     if fill.sm_active_ratio is not None and case.rung is not Rung.DRIVER_UTIL:
         how = (
             "SM activity of one member as its share of the card; low saving: busy times never overlap, high: warps and "
