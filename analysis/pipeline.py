@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from time import time as now
 from typing import TYPE_CHECKING
 
-from analysis import asking, fleet, job, traced_job, traced_week, waste, weekly
+from analysis import asking, family_edits, fleet, job, traced_job, traced_week, waste, weekly
 from analysis.asking import WINDOW_PARAMETERS, Asked
 from analysis.gather import gather_evidence
 from analysis.holdings import known_span, last_held_at
@@ -323,7 +323,7 @@ class _Remembered:
 
 
 def _fingerprint(settings: Settings) -> str:
-    return repr(sorted(settings.values.items()))
+    return f"{sorted(settings.values.items())!r}{family_edits.fingerprint(settings)}"
 
 
 ANSWERS: Mapping[str, Answer] = {
