@@ -8,6 +8,7 @@ links and cost no space; copy the folder to another disk to be safe from the los
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import time
@@ -19,8 +20,9 @@ from warehouse import agent_desk, lake, layout, purge, tombstones
 from warehouse.contract.errors import StoreError
 from warehouse.contract.model import RECORDS
 from warehouse.contract.units import iso
+from warehouse.opening import FILE_FORMAT
 from warehouse.recovery import COUNTER_FILE
-from warehouse.store import FILE_FORMAT, FILE_NAME, open_store
+from warehouse.store import FILE_NAME, open_store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from warehouse.client import Document
     from warehouse.store import Store
 
+LOG = logging.getLogger("trueload.backup")
 NOTE = "backup.json"
 ALIAS = "trueload_backup"
 
@@ -42,6 +45,8 @@ UNIQUE = {name: kind.KEY for name, kind in RECORDS.items()} | {
 def write_backup(store: Store, target: Path) -> Document:
     """Copy the store into a new or empty folder; gives what is in it. Batches and questions go on meanwhile.
 
+    Files of the lake that are not there are named under ``missing_files``, and all else is copied.
+
     Raises:
         StoreError: the folder holds something, cannot be written, or the copy does not hold what the store held.
 
@@ -52,12 +57,19 @@ def write_backup(store: Store, target: Path) -> Document:
         target.mkdir(parents=True, exist_ok=True)
         with store.housekeeping:  # no file of the lake goes away between naming and linking it
             rows = _copy_database(store, target / FILE_NAME)
-            files = _link_lake(store.data, target)
+            files, missing = _link_lake(store.data, target)
         _check_copy(target / FILE_NAME, rows)
         size_bytes = sum(file.stat().st_size for file in target.rglob("*") if file.is_file())
-        note: Document = {"made_at": iso(time.time()), "rows": rows, "lake_files": files, "bytes": size_bytes}
+        note: Document = {
+            "made_at": iso(time.time()),
+            "rows": rows,
+            "lake_files": files,
+            "missing_files": missing,
+            "bytes": size_bytes,
+        }
         lake.replace_durably(target / NOTE, json.dumps(note, indent=1))
-        agent_desk.note_backup(store.data, target / FILE_NAME)
+        if not missing:  # else agents keep what they hold: it may be in no file any more
+            agent_desk.note_backup(store.data, target / FILE_NAME)
     except (OSError, duckdb.Error) as cause:
         raise StoreError(f"{target}: the backup could not be written ({cause})") from cause
     return {"backup": str(target), **note}
@@ -161,14 +173,21 @@ def _count(cursor: duckdb.DuckDBPyConnection, table: str) -> int:
     return 0 if row is None else int(row[0])
 
 
-def _link_lake(data: Path, target: Path) -> int:
-    """Link, or copy where that cannot be, every file that the store or the manifest names; gives their number."""
+def _link_lake(data: Path, target: Path) -> tuple[int, list[str]]:
+    """Link, or copy where that cannot be, every file that the store or the manifest names.
+
+    Gives their number, and those that are not there.
+    """
     with duckdb.connect(str(target / FILE_NAME), read_only=True) as copy:
         days = copy.execute("SELECT table_name, date, generation FROM sealed_day").fetchall()
     folders = {layout.part(data, table, day, generation).parent for table, day, generation in days}
     folders |= {data / layout.FOLDER / path for path in lake.named_in_manifest(data)}
-    count = 0
+    count, missing = 0, []
     for folder in sorted(folders):
+        if not (folder / layout.PART).is_file():
+            missing.append(str((folder / layout.PART).relative_to(data)))
+            LOG.error("%s: is not there; the backup goes on without it", data / missing[-1])
+            continue
         fresh = target / folder.relative_to(data)
         fresh.mkdir(parents=True)
         for file in sorted(folder.iterdir()):
@@ -182,7 +201,7 @@ def _link_lake(data: Path, target: Path) -> int:
     manifest = data / layout.FOLDER / layout.MANIFEST
     if manifest.exists():
         lake.replace_durably(target / layout.FOLDER / layout.MANIFEST, manifest.read_text(encoding="utf-8"))
-    return count
+    return count, missing
 
 
 def _repeated(store: Store, table: str, key: tuple[str, ...]) -> int:

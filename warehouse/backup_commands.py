@@ -24,16 +24,25 @@ FOLDER = click.Path(file_okay=False, path_type=Path)
 @json_option
 @pass_composition
 def backup_command(composition: Composition, data: Path, target: Path, *, as_json: bool) -> None:
-    """Copy the store into a folder, open the copy and count it. A server that runs goes on serving."""
+    """Copy the store into a folder, open the copy and count it. A server that runs goes on serving.
+
+    Files of the lake that are not there are named; the rest is backed up, and the command ends with 1.
+    """
     client = open_client(data, composition.answers(), composition.settings())
     try:
         made = client.back_up(target.resolve())
     finally:
         client.close()
+    missing = made["missing_files"]
     if as_json:
         click.echo(json.dumps(made, indent=2))
-        return
-    click.echo(f"{target}: {made['bytes']} bytes, {made['lake_files']} files of the lake, opened and counted")
+    else:
+        click.echo(f"{target}: {made['bytes']} bytes, {made['lake_files']} files of the lake, opened and counted")
+        for name in missing if isinstance(missing, list) else []:
+            click.echo(
+                f"{name}: is not in the lake and so not in the backup; bring it back from an earlier one", err=True
+            )
+    sys.exit(1 if missing else 0)
 
 
 @click.command("restore")

@@ -136,7 +136,7 @@ def _go_on_counting(connection: duckdb.DuckDBPyConnection, last_commit: int) -> 
         known = None
     number = last_commit if known is None or known[0] is None else int(known[0])
     connection.execute(f"CREATE OR REPLACE SEQUENCE commit_number START {number + 1}")
-    connection.execute("INSERT INTO committed VALUES (?)", [number])
+    connection.execute("INSERT INTO committed (number) VALUES (?)", [number])
 
 
 def _copy_all(connection: duckdb.DuckDBPyConnection) -> Iterator[Copied]:

@@ -6,24 +6,22 @@ One process opens the file at a time; all others ask that process (``warehouse.c
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import uuid
 from contextlib import contextmanager, suppress
-from importlib import resources
 from typing import TYPE_CHECKING
 
 import duckdb
 import pyarrow as pa
 
-from warehouse import aliases, due, layout, queries, salvage, tombstones
+from warehouse import aliases, due, layout, opening, queries, salvage, tombstones
 from warehouse.arrow import COLUMN_TYPES, to_arrow
-from warehouse.contract.errors import StoreBusyError, StoreError
-from warehouse.contract.metrics import METRIC_COLUMNS
+from warehouse.contract.errors import StoreError
 from warehouse.contract.model import RECORDS
 from warehouse.freshness import Freshness
+from warehouse.opening import TALLIED, first_value, hot_rows
 from warehouse.patience import watched
-from warehouse.recovery import CommitCounter, Damage, diagnose, set_aside
+from warehouse.recovery import CommitCounter
 from warehouse.sight import View
 from warehouse.viewer import OPERATOR
 
@@ -37,17 +35,13 @@ if TYPE_CHECKING:
 
 DATABASE = "hot"
 FILE_NAME = f"{DATABASE}.duckdb"
-FILE_FORMAT = "v1.5.0"
-"""The file format that both supported DuckDB lines (1.5 and 2.0) read and write."""
 
-TAKE_NUMBER = "INSERT INTO committed SELECT nextval('commit_number') RETURNING number"
+TAKE_NUMBER = "INSERT INTO committed SELECT nextval('commit_number'), ? RETURNING number"
 
 MANY_ROWS = 5_000
 """From this many rows on it is worth asking first whether any of them has to be merged."""
 
-Config = dict[str, str | bool | int | float | list[str]]
 LOG = logging.getLogger("trueload.store")
-_HOLDER = re.compile(r"PID (\d+)")
 
 
 class Store:
@@ -233,8 +227,12 @@ class Store:
         with self.cursor() as cursor:
             try:
                 cursor.execute("BEGIN")
-                yield Transaction(cursor)
-                number = _first_value(cursor.execute(TAKE_NUMBER))
+                transaction = Transaction(cursor)
+                before = hot_rows(cursor) if at_once else 0
+                yield transaction
+                # Batches do nothing but add; whatever else writes is counted.
+                change = hot_rows(cursor) - before if at_once else transaction.added_rows
+                number = first_value(cursor.execute(TAKE_NUMBER, [change]))
                 cursor.execute("COMMIT")
             except duckdb.Error as cause:
                 _roll_back(cursor)
@@ -281,6 +279,8 @@ class Transaction:
     def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Wrap a cursor on which BEGIN has run."""
         self._cursor = cursor
+        self.added_rows = 0
+        """Rows that were added to tables whose rows are counted (``opening.TALLIED``)."""
 
     def execute(self, sql: str, parameters: list[object] | None = None) -> list[tuple[object, ...]]:
         """Run one statement and give its rows."""
@@ -315,6 +315,7 @@ class Transaction:
         kind = RECORDS.get(name)
         is_added = kind is None or (rows.num_rows >= MANY_ROWS and self._are_all_new(name, kind.KEY, rows))
         self.execute_with(rows, _append(name, rows) if kind is None or is_added else _merge(name, kind.KEY))
+        self.added_rows += rows.num_rows if name in TALLIED else 0
         aliases.follow(self, name, rows)
         if name == due.SAMPLES:
             due.note(self, rows)
@@ -383,16 +384,16 @@ def open_store(
         raise StoreError(f"{data}: the directory cannot be used ({cause})") from cause
     try:
         source = salvage.take_aside(path) if recover else None
-        connection = _connect(path, _config(data, memory_limit_bytes), recover=recover)
+        connection = opening.connect(path, opening.config(data, memory_limit_bytes), recover=recover)
     except (StoreError, OSError) as cause:
         counter.close()
         raise cause if isinstance(cause, StoreError) else StoreError(f"{path}: cannot be used ({cause})") from cause
     try:
         connection.execute("SET TimeZone = 'UTC'")
-        is_older = _migrate(connection)
+        is_older = opening.migrate(connection)
         if source is not None:
             salvage.bring_over(connection, data, source, counter.read())
-        _reveal_lost_commits(connection, counter, path)
+        opening.reveal_lost_commits(connection, counter, path)
     except (duckdb.Error, StoreError, OSError) as cause:
         connection.close()
         counter.close()
@@ -400,7 +401,8 @@ def open_store(
         if recover and source is None and what is not None:
             salvage.note(data, what)
             return open_store(data, create=create, memory_limit_bytes=memory_limit_bytes, recover=True)
-        raise cause if isinstance(cause, StoreError) else _migration_error(path, cause) from cause
+        message = f"{path}: the schema could not be brought up to date ({cause})"
+        raise cause if isinstance(cause, StoreError) else StoreError(message) from cause
     store = Store(connection, data, counter)
     try:
         store.look_for_files()
@@ -412,97 +414,6 @@ def open_store(
             return open_store(data, create=create, memory_limit_bytes=memory_limit_bytes, recover=True)
         raise StoreError(f"{path}: cannot be read ({str(cause).splitlines()[0]})") from cause
     return store
-
-
-def _connect(path: Path, config: Config, *, recover: bool) -> duckdb.DuckDBPyConnection:
-    try:
-        return duckdb.connect(str(path), config=config)
-    except duckdb.Error as cause:
-        damage = diagnose(path, cause)
-        if damage is Damage.BUSY:
-            holder = _HOLDER.search(str(cause))
-            who = f"process {holder.group(1)}" if holder else "another process"
-            message = f"{path}: {who} owns the store; stop it, or ask it through its server"
-            raise StoreBusyError(message) from cause
-        if not recover or damage not in (Damage.LOG, Damage.FILE):
-            hint = "; `trueload serve` sets it aside and goes on" if damage in (Damage.LOG, Damage.FILE) else ""
-            raise StoreError(f"{path}: {damage.value} ({str(cause).splitlines()[0]}){hint}") from cause
-        log_file = path.with_name(f"{path.name}.wal")
-        moved = set_aside(log_file) if damage is Damage.LOG else set_aside(path, log_file)
-        lost = "what was written since the last checkpoint" if damage is Damage.LOG else "what was not yet sealed"
-        LOG.exception(
-            "%s: %s. Set aside as %s. Lost here is %s; agents send again what they still hold.",
-            path,
-            damage.value,
-            ", ".join(map(str, moved)),
-            lost,
-        )
-        return _connect(path, config, recover=recover)
-
-
-def _reveal_lost_commits(connection: duckdb.DuckDBPyConnection, counter: CommitCounter, path: Path) -> None:
-    known = _first_value(connection.execute("SELECT max(number) FROM committed"))
-    try:
-        connection.execute("DELETE FROM committed WHERE number < ?", [known])
-    except duckdb.Error as error:  # nothing but tidiness: on a full disk reading has to go on
-        if salvage.damage_in(error) is not None:
-            raise
-        LOG.warning("%s: old commit numbers stay (%s)", path, error)
-    lost = counter.read() - known
-    if lost > 0:
-        LOG.error(
-            "%s: the last %d commits are gone without a trace in the file (a damaged log?); agents send again what "
-            "they still hold, imports must be repeated",
-            path,
-            lost,
-        )
-    counter.accept(known)
-
-
-def _first_value(cursor: duckdb.DuckDBPyConnection) -> int:
-    row = cursor.fetchone()
-    return 0 if row is None or row[0] is None else int(row[0])
-
-
-def _migration_error(path: Path, cause: Exception) -> StoreError:
-    return StoreError(f"{path}: the schema could not be brought up to date ({cause})")
-
-
-def _config(data: Path, memory_limit_bytes: int | None) -> Config:
-    config: Config = {
-        "storage_compatibility_version": FILE_FORMAT,
-        "temp_directory": str(data / "tmp"),
-        # Nothing is ever fetched from a network by the database itself.
-        "autoinstall_known_extensions": False,
-        "autoload_known_extensions": False,
-    }
-    if memory_limit_bytes is not None:
-        config["memory_limit"] = f"{memory_limit_bytes}B"
-    return config
-
-
-def _migrate(connection: duckdb.DuckDBPyConnection) -> bool:
-    """Bring the schema up to date; says whether the store is of an earlier one."""
-    connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER PRIMARY KEY, applied_at TIMESTAMP)")
-    done = {version for (version,) in connection.execute("SELECT version FROM schema_version").fetchall()}
-    migrations = _migrations()
-    if done - {version for version, _ in migrations}:
-        raise StoreError(f"the store has schema {max(done)}, newer than this version of trueload knows; update it")
-    for version, script in migrations:
-        if version in done:
-            continue
-        connection.execute("BEGIN")
-        connection.execute(script)
-        connection.execute("INSERT INTO schema_version VALUES (?, now()::TIMESTAMP)", [version])
-        connection.execute("COMMIT")
-    for column in METRIC_COLUMNS:
-        connection.execute(f"ALTER TABLE device_sample ADD COLUMN IF NOT EXISTS {column} FLOAT")
-    return bool(done) and len(done) < len(migrations)
-
-
-def _migrations() -> list[tuple[int, str]]:
-    scripts = [entry for entry in resources.files("warehouse.schema").iterdir() if entry.name.endswith(".sql")]
-    return sorted((int(entry.name.split("_")[0]), entry.read_text(encoding="utf-8")) for entry in scripts)
 
 
 def _append(name: str, rows: pa.Table) -> str:

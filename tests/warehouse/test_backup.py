@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import trueload
 from tests.warehouse.serving import ServerProcess
-from warehouse import backup, lake, layout
+from warehouse import agent_desk, backup, lake, layout
 from warehouse.access import Role
 from warehouse.contract import model, wire
 from warehouse.contract.errors import StoreError
@@ -106,6 +106,26 @@ def test_a_copy_that_lacks_rows_is_no_backup(store: Store, tmp_path: Path, monke
     with pytest.raises(StoreError, match="table job has 1 rows where the store had 7"):
         backup.write_backup(store, tmp_path / "backup")
     assert not (tmp_path / "backup" / backup.NOTE).exists()
+
+
+def test_a_backup_without_a_file_of_the_lake_says_which_and_holds_the_rest(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "data", create=True)
+    fill(store)
+    lake.seal(store, store.data, "device_sample", date(1970, 1, 2))
+    lake.publish(store, store.data)
+    gone = layout.part(store.data, "device_sample", date(1970, 1, 1), 1)
+    gone.unlink()
+    store.close()
+    arguments = ["backup", "--data", str(store.data), "--to", str(tmp_path / "backup"), "--json"]
+    result = CliRunner().invoke(trueload.cli, arguments)
+    made = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert made["missing_files"] == [str(gone.relative_to(store.data))]
+    assert len(list((tmp_path / "backup").glob("lake/device_sample/*/*/*.parquet"))) == 1
+    assert not (store.data / agent_desk.BACKUP_FILE).exists()  # agents keep what they hold
+    assert wrong(backup.restore_backup(tmp_path / "backup", tmp_path / "again")) == [
+        f"lake {gone.relative_to(store.data)}"
+    ]
 
 
 def test_verify_finds_a_file_of_the_lake_that_is_gone_cut_or_another(store: Store) -> None:

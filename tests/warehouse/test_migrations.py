@@ -10,7 +10,8 @@ import pytest
 
 from warehouse import backup
 from warehouse.contract.errors import StoreError
-from warehouse.store import FILE_FORMAT, FILE_NAME, Store, open_store
+from warehouse.opening import FILE_FORMAT
+from warehouse.store import FILE_NAME, Store, open_store
 
 FIXTURES = sorted((Path(__file__).parent / "fixtures").glob("schema_*.sql"))
 KEPT = ("job", "attempt", "device_sample", "batch_ledger", "import_ledger", "kernel_profile", "credential")

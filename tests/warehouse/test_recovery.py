@@ -12,8 +12,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from warehouse import comeback, lake, layout, recovery
+from warehouse import batches, comeback, lake, layout, recovery
+from warehouse.contract import wire
 from warehouse.contract.errors import StoreError
+from warehouse.contract.units import SECONDS_PER_DAY
 from warehouse.store import FILE_NAME, Store, open_store
 
 FIRST = date(1970, 1, 1)
@@ -233,3 +235,38 @@ def test_the_counter_only_goes_forward_until_a_loss_is_accepted(tmp_path: Path) 
     counter.accept(2)
     assert counter.read() == 2
     counter.close()
+
+
+def test_rows_that_went_another_way_than_through_a_commit_are_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = open_store(tmp_path, create=True)
+    for day in (0, 1):
+        with store.transaction() as transaction:
+            transaction.write({"device_sample": samples(day, rows=4)})
+    batch = wire.Batch("n", "boot", 1, 0.0, {"device_sample": samples(1, rows=3, node="n")})
+    batches.commit(store, [batches.check(batch), batches.check(batch)])  # three rows: a batch counts once
+    lake.seal(store, tmp_path, "device_sample", FIRST)
+    store.close()
+    open_store(tmp_path).close()
+    assert "ledger of commits" not in caplog.text
+    with duckdb.connect(str(tmp_path / FILE_NAME)) as connection:
+        connection.execute("DELETE FROM device_sample WHERE node = 'n'")
+    open_store(tmp_path).close()
+    assert "by the ledger of commits 7 rows of samples are in the file, and there are 4" in caplog.text
+    caplog.clear()
+    open_store(tmp_path).close()
+    assert "ledger of commits" not in caplog.text
+
+
+def samples(day: int, *, rows: int, node: str = "m") -> wire.Table:
+    """Give rows of one device, a second apart, from the begin of a day on."""
+    columns: dict[str, wire.Column] = {
+        "cluster": "c",
+        "node": node,
+        "device_uuid": "GPU-1",
+        "source": "nvml",
+        "cadence_seconds": 1.0,
+        "sampled_at": [day * SECONDS_PER_DAY + float(second) for second in range(rows)],
+    }
+    return wire.Table(rows, columns)

@@ -60,6 +60,7 @@ def flip(data: Path, at: int) -> None:
 
 def block_of(data: Path, table: str) -> int:
     """Give where a block of the table's data lies in the file; blocks of 256 KiB follow three headers of 4 KiB."""
+    open_store(data).close()  # it folds commit numbers, and its checkpoint may move blocks
     store = open_store(data)
     [row] = store.read(
         f"SELECT block_id FROM pragma_storage_info('{table}') WHERE block_id >= 0 AND segment_type <> 'VALIDITY' "
