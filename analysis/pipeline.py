@@ -15,6 +15,7 @@ from analysis.asking import WINDOW_PARAMETERS, Asked
 from analysis.gather import gather_evidence
 from analysis.holdings import known_span, last_held_at
 from analysis.identity import PSEUDONYMS, Naming, naming, without
+from analysis.inventory import node_facts
 from analysis.memory import Memory
 from analysis.recommend import advise, recommend_document
 from analysis.repetition import FamilyReport, families_document, find_families
@@ -154,7 +155,8 @@ def _advice(
     since, until = (0.0, 0.0) if study is None else study.span(at)
     # Where nothing is known by any rung there is nothing to judge by one: every remedy refuses.
     rung = Rung.DRIVER_UTIL if study is None or study.rung is None else study.rung
-    advice = advise(evidence, report, rung, since, until, question.settings)
+    nodes = () if study is None else node_facts(study.gathered.inventory, (since, until))
+    advice = advise(evidence, report, rung, since, until, question.settings, nodes)
     return recommend_document(advice, question.settings)
 
 
