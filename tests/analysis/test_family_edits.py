@@ -15,6 +15,8 @@ from analysis.commands import families_command
 from analysis.evidence import AttemptEvidence
 from analysis.family_edits import MERGE, RENAME, SPLIT, UNDO, add_edit, fingerprint, history, in_force
 from analysis.repetition import FamilyReport, find_families
+from tests.analysis.worlds import World, allocation, attempt
+from tests.analysis.worlds import job as stored_job
 from warehouse.client import Composition
 from warehouse.contract.errors import BadUseError, SettingsError
 from warehouse.contract.model import AttemptState
@@ -175,3 +177,11 @@ def test_the_commands_write_and_show(settings: Settings) -> None:
         (4, "undo", ""),
     ]
     assert "clear" in runner.invoke(families_command, ["edits"], obj=composition).output
+
+
+def test_an_answer_follows_a_change_at_once(world: World, settings: Settings) -> None:
+    sweep = [(stored_job(at, user="ada", name=f"unet_{at}"), attempt(at), allocation(at, f"GPU-{at}")) for at in (1, 2)]
+    world.fill(record for own in sweep for record in own).settings = settings
+    (family,) = world.ask("families")["families"]
+    add_edit(settings, RENAME, family["family_id"], "Segmentation sweep")
+    assert [one["label"] for one in world.ask("families")["families"]] == ["Segmentation sweep"]
