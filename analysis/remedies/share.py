@@ -86,7 +86,7 @@ _RISKS = (
         "Under MPS a fatal fault of one member ends the others on that card, and memory is not kept apart: share among "
         "jobs of one person only. MIG isolates both."
     ),
-    "Each member keeps its cores and its memory of the host: ask for all, and see what the node's other cards are left.",
+    "Each member keeps its cores and its memory of the host: ask for all, and see what other cards are left.",
 )
 
 
