@@ -59,7 +59,7 @@ def weekly_document(
         "families": dict(families),
         "recommendations": dict(recommendations),
         "tracer": dict(tracer),
-        "outcomes": {"outcomes": [], "reason": "Advice is not followed up yet, so nothing can be said of its outcome."},
+        "outcomes": {"outcomes": [], "reason": "`trueload recommendations` says what became of advice."},
         "coverage": {
             "coverage_ratio": waste["coverage_ratio"],
             "rung": study.rung,
