@@ -26,7 +26,7 @@ KEPT_RATIO = 0.9
 _SOLO = ("model", "dataset", "batchsize", "amp", "gpu_util", "gmem_util")
 _PAIR = tuple(f"{name}{side}" for side in (1, 2) for name in ("model", "dataset", "batchsize", "amp", "speed"))
 _NOT_SHOWN = (
-    "constants: none is fitted on this source; which of several simple laws is shipped was chosen by a look at it",
+    "constants: none is fitted on this source; which of some twenty simple laws is shipped was chosen by a look at it",
     "more than two jobs on a card, other GPUs than the source's, MPS limits of threads",
     "cores of the host, which jobs that wait for their host compete for: the source does not tell of them",
     "miso_a100_mig: speeds on slices need kernels of the jobs; only times are published",
