@@ -8,6 +8,7 @@ sealed day ends (``Tables.samples_end_at``). No server has to run, and a running
 from __future__ import annotations
 
 import json
+import re
 import uuid
 import warnings
 from contextlib import ExitStack, contextmanager
@@ -19,13 +20,16 @@ from typing import TYPE_CHECKING, Any
 import ibis
 import pyarrow as pa
 
-from warehouse import aliases, layout, queries
+from warehouse import aliases, lake_copy, layout, queries
 from warehouse.contract.errors import StoreError
 from warehouse.contract.node_keys import UNKNOWN
 from warehouse.contract.rollups import HOUR, RolledHour, Rule
 from warehouse.contract.units import SECONDS_PER_DAY
 from warehouse.due import SAMPLES
+from warehouse.files import LocalFiles
 from warehouse.settings import (
+    COPY_ENDPOINT_URL,
+    COPY_REGION,
     SPARK_DRIVER_HOST,
     SPARK_DRIVER_MEMORY_BYTES,
     SPARK_EXECUTOR_MEMORY_BYTES,
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
 
     from warehouse.client import Answer, Document, Parameters
     from warehouse.contract.settings import Settings
+    from warehouse.files import Files
 
 _EPOCH = date(1970, 1, 1)
 _VERSION = 1
@@ -91,33 +96,45 @@ class Lake:
 
 
 def read_manifest(data: Path) -> Manifest:
-    """Read what is valid in a data directory's lake.
+    """Read what is valid in a data directory's lake; see ``manifest_of``."""
+    return manifest_of(LocalFiles(data / layout.FOLDER))
+
+
+def manifest_of(files: Files) -> Manifest:
+    """Read what is valid in a lake, or in its copy at another address.
 
     Raises:
         StoreError: nothing was sealed and published there yet, or the manifest cannot be used.
 
     """
-    path = data / layout.FOLDER / layout.MANIFEST
+    path = f"{files.address}/{layout.MANIFEST}"
     try:
-        text = path.read_text(encoding="utf-8")
+        text = files.read(layout.MANIFEST)
     except FileNotFoundError as cause:
         raise StoreError(
             f"{path}: no lake here yet; a running `trueload serve` seals days that ended and publishes them"
         ) from cause
+    except OSError as cause:
+        raise StoreError(str(cause)) from cause
     try:
         content = json.loads(text)
         _require_version(content["version"])
-        files = {table: [_file(data, folder)] for table, folder in content["snapshots"].items()}
+        parts = content.get("parts", {})
+
+        def named(folder: str) -> str:
+            return files.for_engines(f"{folder}/{parts.get(folder, layout.PART)}")
+
+        read = {table: [named(folder)] for table, folder in content["snapshots"].items()}
         last = _EPOCH
         for day in content["days"]:
-            files.setdefault(day["table"], []).append(_file(data, day["path"]))
+            read.setdefault(day["table"], []).append(named(day["path"]))
             if day["table"] in (SAMPLES, HOUR):
                 last = max(last, date.fromisoformat(day["date"]) + timedelta(days=1))
         rolled = tuple(map(_rolled_hour, content.get("rolled_hours", ())))
     except (ValueError, LookupError, TypeError, AttributeError) as cause:
         raise StoreError(f"{path}: cannot be used as a lake's manifest ({cause})") from cause
     until = (last - _EPOCH).days * SECONDS_PER_DAY
-    return Manifest(files, until if last > _EPOCH else None, rolled)
+    return Manifest(read, until if last > _EPOCH else None, rolled)
 
 
 def _require_version(version: object) -> None:
@@ -130,22 +147,23 @@ def _rolled_hour(row: Sequence[Any]) -> RolledHour:
     return RolledHour(at, Rule(threshold, cadences, pause), longest, samples_gone, minutes_gone)
 
 
-def _file(data: Path, folder: str) -> str:
-    return str(data.resolve() / layout.FOLDER / folder / layout.PART)
-
-
 @contextmanager
 def open_lake(data: Path, engine: Engine, settings: Settings) -> Iterator[Lake]:
-    """Open a data directory's lake on an engine; leaving ends the engine's session.
+    """Open a data directory's lake, or its copy where ``lake.copy_address`` names one, on an engine.
+
+    Leaving ends the engine's session.
 
     Raises:
         StoreError: there is no lake, or the engine cannot be started.
 
     """
-    manifest = read_manifest(data)
+    files = lake_copy.copy_of(settings) or LocalFiles(data / layout.FOLDER)
+    manifest = manifest_of(files)
     with ExitStack() as stack:
-        bind = _on_duckdb if engine is Engine.DUCKDB else _on_spark
-        backend = bind(stack, manifest, settings)
+        if engine is Engine.DUCKDB:
+            backend = _on_duckdb(stack, manifest, files)
+        else:
+            backend = _on_spark(stack, manifest, settings)
         views = _name_attempts(backend, manifest)
         known = {
             name: _complete(backend, name, views.get(name, name), name in manifest.files)
@@ -195,12 +213,13 @@ def _complete(backend: SQLBackend, name: str, view: str, has_files: bool) -> Tab
     return table.mutate(**missing) if missing else table
 
 
-def _on_duckdb(stack: ExitStack, manifest: Manifest, _settings: Settings) -> SQLBackend:
+def _on_duckdb(stack: ExitStack, manifest: Manifest, files: Files) -> SQLBackend:
     backend = ibis.duckdb.connect()
     stack.callback(backend.disconnect)
+    files.register(backend.con)
     backend.raw_sql("SET TimeZone = 'UTC'")
-    for table, files in manifest.files.items():
-        backend.raw_sql(f'CREATE TEMP VIEW "{table}" AS SELECT * FROM {layout.read(*files)}')
+    for table, named in manifest.files.items():
+        backend.raw_sql(f'CREATE TEMP VIEW "{table}" AS SELECT * FROM {layout.read(*named)}')
     return backend
 
 
@@ -208,7 +227,8 @@ def _on_spark(stack: ExitStack, manifest: Manifest, settings: Settings) -> SQLBa
     session = start_spark(settings)
     stack.callback(session.stop)
     backend = ibis.pyspark.connect(session)
-    for table, files in manifest.files.items():
+    for table, named in manifest.files.items():
+        files = [re.sub("^s3://", "s3a://", file) for file in named]  # what Hadoop calls it
         # Files of several days may differ by columns that came later: as in DuckDB, a missing one is absent.
         session.read.option("mergeSchema", "true").parquet(*files).createOrReplaceTempView(table)
     return backend
@@ -243,7 +263,13 @@ def start_spark(settings: Settings) -> Any:
 def spark_options(settings: Settings) -> dict[str, str]:
     """Give the options of a session: Spark's names with values as text."""
     host = settings[SPARK_DRIVER_HOST]
-    return {
+    store = {
+        "spark.hadoop.fs.s3a.endpoint": settings[COPY_ENDPOINT_URL],
+        "spark.hadoop.fs.s3a.endpoint.region": settings[COPY_REGION],
+        # Stores other than Amazon's have their buckets in the path and not in the host's name.
+        "spark.hadoop.fs.s3a.path.style.access": "true" if settings[COPY_ENDPOINT_URL] else "",
+    }
+    return {name: value for name, value in store.items() if value} | {
         "spark.driver.host": host,
         "spark.driver.bindAddress": host,
         "spark.driver.memory": _mebibytes(settings[SPARK_DRIVER_MEMORY_BYTES]),

@@ -8,8 +8,8 @@ import time
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Self
 
-from warehouse import lake, retention, rollups, summaries
-from warehouse.contract.errors import StoreError
+from warehouse import lake, lake_copy, retention, rollups, summaries
+from warehouse.contract.errors import StoreError, TrueloadError
 from warehouse.settings import KEEP_REPLACED_SECONDS, KEEPER_INTERVAL_SECONDS, SEAL_AFTER_SECONDS
 
 if TYPE_CHECKING:
@@ -44,6 +44,10 @@ def keep(store: Store, data: Path, settings: Settings, now: float) -> int:
     if changed:
         lake.publish(store, data)
     lake.tidy(store, data, settings[KEEP_REPLACED_SECONDS])
+    try:
+        lake_copy.follow(data, settings, now)
+    except TrueloadError:  # the lake itself is up to date, and the next round tries again
+        LOG.exception("the lake's copy is not up to date")
     return changed
 
 

@@ -183,6 +183,24 @@ KEEP_REPLACED_SECONDS = Setting(
     "Files of a replaced generation stay this long for engines that still read them.",
     0.0,
 )
+COPY_ADDRESS = Setting(
+    "lake",
+    "copy_address",
+    "",
+    "path, file://, s3://BUCKET/PREFIX",
+    "Empty: the lake lies on the server's disk alone. Else a server copies it there in each round, and engines read it "
+    "there. Credentials come from the environment or ~/.aws, never from here.",
+)
+COPY_ENDPOINT_URL = Setting(
+    "lake",
+    "copy_endpoint_url",
+    "",
+    "address",
+    "Empty: Amazon's own; else the server of an object store that speaks S3.",
+)
+COPY_REGION = Setting(
+    "lake", "copy_region", "", "S3 region", "Empty: what the environment or ~/.aws says; many other stores need none."
+)
 ROLL_AFTER_SECONDS = Setting(
     "rollup",
     "after_seconds",
@@ -268,6 +286,9 @@ SETTINGS: tuple[AnySetting, ...] = (
     SEAL_AFTER_SECONDS,
     KEEPER_INTERVAL_SECONDS,
     KEEP_REPLACED_SECONDS,
+    COPY_ADDRESS,
+    COPY_ENDPOINT_URL,
+    COPY_REGION,
     ROLL_AFTER_SECONDS,
     PAUSE_SECONDS,
     KEEP_DAYS,
