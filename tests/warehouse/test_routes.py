@@ -30,6 +30,8 @@ MAY = {
     ("POST", "/v1/imports/{format_name}"): OPERATORS,
     ("POST", "/v1/past_attempts"): OPERATORS,
     ("POST", "/v1/credentials/{action}"): OPERATORS,
+    ("POST", "/v1/mail/{action}"): OPERATORS,
+    ("POST", "/v1/advice/{action}"): OPERATORS,
     ("POST", "/v1/sql"): OPERATORS,
     ("POST", "/v1/backup"): OPERATORS,
     ("POST", "/v1/verify"): OPERATORS,
