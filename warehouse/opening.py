@@ -71,8 +71,8 @@ def connect(path: Path, chosen: Config, *, recover: bool) -> duckdb.DuckDBPyConn
 
 def reveal_lost_commits(connection: duckdb.DuckDBPyConnection, counter: CommitCounter, path: Path) -> None:
     """Hold the ledger of commits against the counter beside the file and against the rows there are; say what lacks."""
-    row = connection.execute("SELECT max(number), count(*), sum(hot_rows), count(hot_rows) FROM committed").fetchone()
-    known, commits, written, counted = (0, 0, None, 0) if row is None else row
+    rows = connection.execute("SELECT max(number), count(*), sum(hot_rows), count(hot_rows) FROM committed").fetchall()
+    [(known, commits, written, counted)] = rows
     found = hot_rows(connection)
     if commits == counted and (written or 0) != found:
         LOG.critical(
@@ -117,8 +117,8 @@ def hot_rows(cursor: duckdb.DuckDBPyConnection) -> int:
 
 def first_value(cursor: duckdb.DuckDBPyConnection) -> int:
     """Give the one number that a statement gave; 0 where it gave none."""
-    row = cursor.fetchone()
-    return 0 if row is None or row[0] is None else int(row[0])
+    rows = cursor.fetchall()  # one row left unread would hold the cursor
+    return int(rows[0][0] or 0) if rows else 0
 
 
 def config(data: Path, memory_limit_bytes: int | None) -> Config:

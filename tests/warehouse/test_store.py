@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pytest
 
 from warehouse.contract import model, wire
@@ -147,3 +148,10 @@ def test_a_new_metric_becomes_a_column_of_an_old_store(tmp_path: Path) -> None:
     with again.snapshot() as tables:
         assert METRIC_COLUMNS[-1] in tables.device_sample.columns
     again.close()
+
+
+def test_a_transaction_may_begin_with_rows_of_its_own(tmp_path: Path) -> None:
+    store = open_store(tmp_path, create=True)
+    with store.transaction() as transaction:
+        assert transaction.execute_with(pa.table({"x": [1, 2]}), "SELECT sum(x)::INTEGER FROM incoming") == [(3,)]
+    store.close()
