@@ -1,4 +1,4 @@
-"""A copy of the lake at another address, for engines of other machines and for the day on which this disk is lost.
+"""A copy of the lake at another address, for engines of other machines. No backup: nothing reads it back.
 
 Each round puts there what the local manifest names, then replaces the copy's manifest, then removes what no manifest
 has named for ``lake.keep_replaced_seconds``. Nothing is renamed and nothing overwritten but the manifest: the name of a
