@@ -133,6 +133,30 @@ def record(outcomes: Iterable[tuple[bool, float | None, float | None]]) -> Recor
     return Record(len(rows), sum(1 for adopted, _, _ in rows if adopted), ratio)
 
 
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """How ranges fared, pooled: the share of outcomes within, and their mean width over the mean likely estimate."""
+
+    count: int
+    inside_ratio: float
+    width_ratio: float
+
+
+def judge_intervals(outcomes: Iterable[tuple[Saving, float]]) -> Interval | None:
+    """Hold ranges against what came true, all remedies and families together; None: nothing is known.
+
+    Each outcome is scaled to the work that the range spoke of. A range of the 10th to the 90th percentile is right when
+    about 80 % lie within; a wide one is right more easily, so that its width stands beside it.
+    """
+    rows = [(saving, saving.likely, came) for saving, came in outcomes if saving.likely is not None]
+    whole = sum(likely for _, likely, _ in rows)
+    if not rows or whole <= 0:
+        return None
+    inside = sum(1 for saving, _, came in rows if saving.low <= came <= saving.high)
+    width = sum(saving.high - saving.low for saving, _, _ in rows)
+    return Interval(len(rows), inside / len(rows), width / whole)
+
+
 def calibrated(saving: Saving, ratios: Sequence[float], most: float, settings: Settings) -> Saving | None:
     """Scale an estimate by how its like fared, realised over predicted, within ``most``; None: too few are known.
 

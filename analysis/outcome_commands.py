@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from datetime import datetime
 from time import time
 from typing import TYPE_CHECKING, Any, Protocol
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 
 from analysis import tables
-from analysis.outcome import QUIET_DAYS, Later, Told, follow, record
+from analysis.outcome import QUIET_DAYS, Later, Told, follow, judge_intervals, record
+from warehouse.contract.model import Saving
 from warehouse.contract.units import SECONDS_PER_DAY, iso
 from warehouse.options import data_option, json_option, pass_composition
 
@@ -128,8 +130,21 @@ def outcomes_document(kept: Document, now: float) -> Document:
             "adopted": found.adopted,
             "realised_ratio": found.realised_ratio,
             "sentence": found.sentence("the last quarter"),
+            "intervals": _intervals(rows),
         },
     }
+
+
+def _intervals(rows: list[Any]) -> dict[str, object] | None:
+    """Hold the ranges of advice whose outcome is known against it, scaled to the work that they spoke of."""
+    pairs: list[tuple[Saving, float]] = []
+    for one in rows:
+        likely, said, gave = (one[f"{name}_gpu_seconds"] for name in ("likely", "predicted", "realised"))
+        if likely and said and gave is not None:
+            saving = Saving(one["low_gpu_seconds"], likely, one["high_gpu_seconds"])
+            pairs.append((saving, gave * likely / said))
+    found = judge_intervals(pairs)
+    return None if found is None else asdict(found)
 
 
 def _instant(text: Any) -> float:

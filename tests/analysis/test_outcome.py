@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis import outcome_commands, pipeline
-from analysis.outcome import Followed, Later, Record, Told, calibrated, follow, record
+from analysis.outcome import Followed, Interval, Later, Record, Told, calibrated, follow, judge_intervals, record
 from tests.analysis.worlds import T0, World, allocation, attempt, job, sample
 from warehouse.client import LocalClient
 from warehouse.contract.model import Saving
@@ -65,6 +65,14 @@ def test_outcomes_scale_the_next_estimate_by_hand() -> None:
     assert [found.low, found.likely, found.high] == pytest.approx([6.0, 10.0, 14.0])
     assert calibrated(Saving(1.0, 10.0, 20.0), ratios[:9], 100.0, Settings()) is None
     assert calibrated(Saving(0.0, None, 20.0), ratios, 100.0, Settings()) is None
+
+
+def test_ranges_are_judged_pooled_with_their_width_by_hand() -> None:
+    # Of four outcomes three lie within; widths 2 + 2 + 4 + 4 over likely 5 + 5 + 10 + 10.
+    narrow, wide = Saving(4.0, 5.0, 6.0), Saving(8.0, 10.0, 12.0)
+    found = judge_intervals([(narrow, 4.0), (narrow, 7.0), (wide, 9.0), (wide, 12.0), (Saving(0.0, None, 9.0), 5.0)])
+    assert found == Interval(4, 0.75, 0.4)
+    assert judge_intervals([]) is None
 
 
 @given(st.lists(st.floats(-2.0, 5.0), min_size=10, max_size=40), st.floats(0.0, 1e6), st.floats(0.0, 1e6))

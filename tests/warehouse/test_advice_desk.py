@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.warehouse.test_server import Running
 from warehouse import advice_desk, purge
 from warehouse.contract import wire
 from warehouse.contract.errors import BadUseError, NotFoundError
@@ -88,6 +89,19 @@ def test_bad_use_is_refused_with_its_field_and_changes_nothing(store: Store) -> 
     with pytest.raises(NotFoundError):
         advice_desk.act(store, "mark", {"recommendation_id": "r-0", "state": "seen"})
     assert [row["state"] for row in listed(store)["outcomes"]] == ["open"]
+
+
+def test_near_and_far_it_is_the_same(tmp_path: Path) -> None:
+    server = Running(tmp_path / "served")
+    far = server.client()
+    far.advice("record", {"recommendations": [ADVICE]})
+    far.advice("mark", {"recommendation_id": ADVICE["recommendation_id"], "state": "seen"})
+    kept: Any = far.advice("list", {})["outcomes"]
+    assert [row["state"] for row in kept] == ["open", "seen"]
+    with pytest.raises(NotFoundError):
+        far.advice("mark", {"recommendation_id": "r-0", "state": "seen"})
+    far.close()
+    server.stop()
 
 
 def test_advice_on_a_job_goes_with_the_data_of_its_user(store: Store) -> None:
