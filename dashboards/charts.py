@@ -116,6 +116,36 @@ def savings(items: Sequence[Row], titles: Sequence[str]) -> go.Figure:
     return _framed(figure)
 
 
+def ratios(items: Sequence[tuple[str, tuple[float, float, float]]]) -> go.Figure:
+    """Give the range of each ratio, low to high, with a mark at the likely value and a line at 1, the first on top."""
+    places = list(range(len(items)))
+    figure = go.Figure()
+    figure.add_bar(
+        y=places,
+        x=[high - low for _, (low, _, high) in items],
+        base=[low for _, (low, _, _) in items],
+        orientation="h",
+        name="low to high",
+        marker_color="#9CC7E0",
+        width=0.45,
+        customdata=[(low, high) for _, (low, _, high) in items],
+        hovertemplate="%{customdata[0]:.2f} to %{customdata[1]:.2f}<extra></extra>",
+    )
+    figure.add_scatter(
+        y=places,
+        x=[likely for _, (_, likely, _) in items],
+        mode="markers",
+        name="likely",
+        marker={"symbol": "line-ns", "size": 12, "line": {"width": 4, "color": "#0072B2"}},
+        hovertemplate="likely %{x:.2f}<extra></extra>",
+    )
+    figure.add_vline(x=1.0, line_width=1, line_dash="dot", line_color="#3F4650")
+    figure.update_layout(height=_FRAME_HEIGHT + _BAR_HEIGHT * len(items))
+    figure.update_xaxes(title="over the present GPU", rangemode="tozero")
+    figure.update_yaxes(tickvals=places, ticktext=[label(name) for name, _ in items], autorange="reversed", title=None)
+    return _framed(figure)
+
+
 def share_by_kind(shares: Sequence[tuple[str, float]]) -> go.Figure:
     """Give one bar of shares of GPU time, in percent."""
     colours = ("#0072B2", "#56B4E9", "#1B9E77", "#8C939C")

@@ -25,8 +25,8 @@ LONGEST_CELL = 300
 class Column:
     """One column: its heading, what it means, how to read it from a row, and its kind.
 
-    Kinds: ``text``, ``count``, ``hours`` (read in seconds), ``percent`` (read as a ratio), ``gib`` (read in bytes),
-    ``time`` (read as ISO 8601) and ``link`` (read as an address within the pages). ``wide`` gives long text room.
+    Kinds: ``text``, ``count``, ``hours`` (read in seconds), ``percent`` (read as a ratio), ``ratio``, ``gib`` (read in
+    bytes), ``time`` (read as ISO 8601) and ``link`` (read as an address in the pages). ``wide`` gives long text room.
     """
 
     heading: str
@@ -119,8 +119,12 @@ _LEAST_SHOWN = 0.05
 
 _SCALES = {"hours": 1 / SECONDS_PER_HOUR, "percent": 100.0, "gib": 1 / BYTES_PER_GIB, "count": 1.0} | {
     "seconds": 1.0,
+    "ratio": 1.0,
     "microseconds": 1e6,
 }
+
+
+_FORMATS = dict.fromkeys(_SCALES, "%.1f") | {"count": "%.0f", "ratio": "%.2f", "percent": "%.1f %%"}
 
 
 def _config(column: Column) -> ColumnConfig:
@@ -129,10 +133,6 @@ def _config(column: Column) -> ColumnConfig:
         return config.LinkColumn(column.heading, help=column.meaning, display_text="open")
     if column.kind == "time":
         return config.DatetimeColumn(column.heading, help=column.meaning, format="YYYY-MM-DD HH:mm", timezone="UTC")
-    if column.kind == "count":
-        return config.NumberColumn(column.heading, help=column.meaning, format="%.0f")
-    if column.kind == "percent":
-        return config.NumberColumn(column.heading, help=column.meaning, format="%.1f %%")
-    if column.kind in _SCALES:
-        return config.NumberColumn(column.heading, help=column.meaning, format="%.1f")
+    if column.kind in _FORMATS:
+        return config.NumberColumn(column.heading, help=column.meaning, format=_FORMATS[column.kind])
     return config.TextColumn(column.heading, help=column.meaning, width="large" if column.wide else None)
