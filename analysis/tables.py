@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -213,13 +214,16 @@ def _refusals(document: Document) -> Iterable[RenderableType]:
 
 def outcomes_table(document: Document) -> RenderableType:
     """Show advice with what became of it, the latest first, and how advice fared."""
-    table = Table("advice", "remedy", "about", "said", "gave", "what became of it", title_justify="left")
-    table.title = "Advice that was given (GPU-hours)"
+    table = Table(title="Advice that was given (GPU-hours)", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    # Whoever answers an advice needs its id whole.
+    table.add_column("advice", no_wrap=True, min_width=18)
+    for heading in ("remedy", "about", "said", "gave", "what became of it"):
+        table.add_column(heading, overflow="fold")
     for one in _rows(document, "recommendations")[:MOST_ROWS]:
         likely, high = one["likely_gpu_seconds"], one["high_gpu_seconds"]
         said = f"at most {hours(high)}" if likely is None else hours(likely)
         became = f"{one['state']}: {one['reason']}" if one["reason"] else str(one["state"])
-        about = plain(f"{one['subject_kind']} {one['subject_id']}", 40)
+        about = plain(one["subject_id"], 40)
         row = (plain(one["recommendation_id"]), plain(one["remedy"]), about, said)
         table.add_row(*row, hours(one["realised_gpu_seconds"]), plain(became, 60))
     return Group(table, *_more(document, "recommendations"), Text(str(_mapping(document, "record")["sentence"])))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from analysis import outcome_commands, pipeline
 from analysis.outcome import Followed, Interval, Later, Record, Told, calibrated, follow, judge_intervals, record
+from analysis.tables import outcomes_table
 from tests.analysis.worlds import T0, World, allocation, attempt, job, sample
 from warehouse.client import LocalClient
 from warehouse.contract.model import Saving
@@ -138,3 +141,17 @@ def test_advice_is_followed_from_one_week_into_the_next(world: World, later_idle
         assert told["predicted_gpu_seconds"] == pytest.approx(36 * HOUR, rel=0.02)
         assert told["realised_gpu_seconds"] == pytest.approx(38 * HOUR, rel=0.02)
         assert document["record"]["adopted"] == 1
+
+
+def test_the_list_shows_whole_ids_in_80_columns() -> None:
+    row = {"recommendation_id": "r-01216e28bd767d8b", "remedy": "choose_gpu", "subject_id": "f-a340293cba803899"}
+    row |= {"state": "rejected", "reason": "needed for a demo of the whole group next week"}
+    figures = {"likely_gpu_seconds": None, "high_gpu_seconds": 2.1e6, "realised_gpu_seconds": None}
+    document: Any = {"recommendations": [row | figures], "record": {"sentence": "Of it 31% was adopted."}}
+    stream = StringIO()
+    Console(file=stream, width=80).print(outcomes_table(document))
+    lines = stream.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any("r-01216e28bd767d8b" in line for line in lines)
+    assert "at most" in stream.getvalue()
+    assert lines[-1] == "Of it 31% was adopted."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from analysis import recommend
 from analysis.account import GpuSeconds
 from analysis.evidence import AttemptEvidence, IdleStretch
 from analysis.recommend import Advice, advise, recommend_document, remedies
+from analysis.remedy import NodeFacts, Remedy
 from analysis.repetition import find_families
 from warehouse.contract.documents import RecommendDocument
 from warehouse.contract.metrics import Rung
@@ -149,3 +151,19 @@ def test_every_remedy_is_found_and_documented(repository: Any) -> None:
     for remedy in remedies().values():
         page = (repository / "docs" / "remedies" / f"{remedy.name}.md").read_text(encoding="utf-8")
         assert all(f"`{setting.name}`" in page for setting in remedy.settings)
+
+
+def test_nodes_are_put_before_the_remedies_that_judge_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, str]] = []
+    for_nodes = Remedy("n", "n", "n", (), lambda case, _: seen.append(("n", case.subject.kind)), frozenset({"node"}))
+    usual = Remedy("u", "u", "u", (), lambda case, _: seen.append(("u", case.subject.kind)))
+    monkeypatch.setattr(recommend, "remedies", lambda: {"n": for_nodes, "u": usual})
+    settings = Settings()
+    jobs = (replace(BUSY, nodes=("n0",)),)
+    advise(jobs, find_families(jobs, settings), Rung.GPU_BOUND, 0.0, 10 * HOUR, settings, [NodeFacts("n0")])
+    assert seen == [("u", "job"), ("n", "node")]
+
+
+def test_an_id_in_a_comment_marks_advice_as_followed() -> None:
+    marked = job(3, "dream", comment="TRUELOAD_RECOMMENDATION=r-0123456789abcdef", gap_hours=1)
+    assert advise_on(marked, BUSY).marked == ("r-0123456789abcdef",)
