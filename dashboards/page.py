@@ -17,7 +17,8 @@ class PageContext:
     ``period`` holds what the reader chose beside every page (``since``, ``until``, ``week``, ``rung``; only what was
     chosen). ``ask`` gives cached documents. ``link`` draws a link to another page, with a query that survives in the
     address, and keeps the period. ``person`` is who looks; ``ask_as(login, question, parameters)`` answers as somebody
-    may see it by the own jobs alone: oneself, or anybody where the person sees everything.
+    may see it by the own jobs alone: oneself, or anybody where the person sees everything. ``advice`` keeps what became
+    of advice (``warehouse.advice_desk``); who acts is written down.
     """
 
     ask: Callable[[str, Mapping[str, str]], Document]
@@ -25,6 +26,7 @@ class PageContext:
     link: Callable[[str, str, Mapping[str, str]], None]
     ask_as: Callable[[str, str, Mapping[str, str]], Document]
     person: Callable[[], Person]
+    advice: Callable[[str, Mapping[str, object]], Document]
 
     def answer(self, question: str, **parameters: str) -> Document:
         """Give the document that answers a question over the chosen period.

@@ -18,9 +18,9 @@ from dashboards.page import Page, PageContext, pages
 from dashboards.person import ALONE, Person
 from dashboards.serving import PAGES_SETTINGS
 from dashboards.settings import CACHE_ENTRIES, CACHE_SECONDS
-from dashboards.text import markdown
+from dashboards.text import markdown, plain
 from dashboards.units import instant
-from warehouse.client import Client, Document, client_of, find_server
+from warehouse.client import Document, HttpClient, client_of, find_server
 from warehouse.contract.errors import NotFoundError, RefusedError, StoreError, TrueloadError, UnreachableError
 from warehouse.contract.metrics import Rung
 from warehouse.contract.settings import load
@@ -33,7 +33,7 @@ _WEEK = re.compile(r"\d{4}-W\d{2}\Z")
 
 
 @st.cache_resource
-def client() -> Client:
+def client() -> HttpClient:
     """Give the one client of this process; it is safe to share between sessions.
 
     Raises:
@@ -77,6 +77,22 @@ def ask_as(login: str, question: str, parameters: Mapping[str, str]) -> Document
     return _answer(Person(login), question, tuple(sorted(parameters.items())))
 
 
+def advice(action: str, asked: Mapping[str, object]) -> Document:
+    """Keep or read what became of advice; a page offers it for advice that the person was told alone."""
+    if action == "list":
+        return _advice()
+    if action == "mark":
+        who = _who().name or "the person of this machine"
+        sign_in.AUDIT.info("advice %s: %s by %s", asked.get("recommendation_id"), asked.get("state"), plain(who))
+        _advice.clear()
+    return client().advice(action, asked)
+
+
+@st.cache_data(ttl=_SETTINGS[CACHE_SECONDS], max_entries=1, show_spinner=False)
+def _advice() -> Document:
+    return client().advice("list", {})
+
+
 def _who() -> Person:
     """Give who this session is for: nobody is an operator by default, but for the one person of this machine."""
     return sign_in.person(_SETTINGS, _known_accounts)
@@ -91,6 +107,7 @@ def _known_accounts() -> Sequence[str]:
 def forget() -> None:
     """Drop all cached answers."""
     _answer.clear()
+    _advice.clear()
 
 
 def run() -> None:
@@ -104,7 +121,7 @@ def run() -> None:
     found = pages()
     places: dict[str, st.Page] = {}
     period: dict[str, str] = {}
-    context = PageContext(ask, period, _linker(places, period), ask_as, _who)
+    context = PageContext(ask, period, _linker(places, period), ask_as, _who, advice)
     for index, page in enumerate(found):
         places[page.name] = st.Page(
             _body(page, context),

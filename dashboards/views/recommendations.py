@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import streamlit as st
 
-from dashboards import address, charts, frame, table
+from dashboards import acting, address, charts, frame, table
 from dashboards.account import rung_word
 from dashboards.advice import Advice, alike, subject_words
 from dashboards.document import Row, number, part, rows, text, texts
@@ -12,6 +14,7 @@ from dashboards.page import Page, PageContext
 from dashboards.table import Column
 from dashboards.text import markdown
 from dashboards.units import count, money
+from warehouse.client import Document
 
 CHARTED = 12
 OPENED = 20
@@ -37,13 +40,13 @@ def draw(context: PageContext) -> None:
     first.metric("Recommendations", count(len(ranked)), help="one change to one family, job or node each")
     second.metric("Refusals", count(len(refusals)), help="where a remedy was looked at and nothing was advised")
     if ranked:
-        _ranked(context, alike(ranked))
+        _ranked(context, document, alike(ranked))
     if refusals:
         st.subheader("Looked at, and refused")
         table.show(refusals, _REFUSAL_COLUMNS, "refusal_rows")
 
 
-def _ranked(context: PageContext, advice: list[Advice]) -> None:
+def _ranked(context: PageContext, document: Document, advice: list[Advice]) -> None:
     st.caption(
         "Ranges are the 10th, 50th and 90th percentile of what the same work in this period would have saved. They are "
         "not to be added up: some exclude each other. What is advised alike for several subjects stands once."
@@ -53,10 +56,12 @@ def _ranked(context: PageContext, advice: list[Advice]) -> None:
         key="savings",
         alt="Range of each saving in GPU-hours.",
     )
+    known = rows(context.advice("list", {}), "recommendations")
+    states = {text(one, "recommendation_id") or "": one for one in known}
     named = [one for one in advice if _is_named(one)]
     shown = [*named, *(one for one in advice if one not in named)]
     for one in shown[:OPENED]:
-        _one(context, one, is_open=one in named)
+        _one(context, document, one, states, is_open=one in named)
     rest = [item for one in shown[OPENED:] for item in (one.first, *one.others)]
     if rest:
         st.subheader("The rest")
@@ -69,9 +74,11 @@ def _is_named(advice: Advice) -> bool:
     return address.given("id", ids) is not None
 
 
-def _one(context: PageContext, advice: Advice, *, is_open: bool = False) -> None:
+def _one(context: PageContext, document: Document, advice: Advice, states: Mapping[str, Row], *, is_open: bool) -> None:
     item = advice.first
-    with st.expander(f"{markdown(advice.title, 300)} · {markdown(advice.saving)}", expanded=is_open):
+    state = acting.state_words(states, text(item, "recommendation_id"))
+    heading = f"{markdown(advice.title, 300)} · {markdown(advice.saving)}" + (f" · {markdown(state)}" if state else "")
+    with st.expander(heading, expanded=is_open):
         st.markdown(f"**Would have saved** {markdown(advice.saving)}")
         _cost(part(item, "money"))
         _confidence(item)
@@ -83,6 +90,7 @@ def _one(context: PageContext, advice: Advice, *, is_open: bool = False) -> None
         st.markdown("\n".join(f"- {markdown(words, 400)}" for words in said))
         _subject_link(context, item)
         st.caption(f"id {markdown(text(item, 'recommendation_id'))}")
+        acting.draw(context, document, item, states)
         if advice.others:
             st.markdown("**The same for**")
             table.show(advice.others, _COLUMNS, f"alike_{text(item, 'recommendation_id')}")

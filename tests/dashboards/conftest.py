@@ -24,6 +24,7 @@ class FakeClient:
     def __init__(self, documents: dict[str, Any]) -> None:
         self.documents = documents
         self.asked: list[tuple[str, dict[str, str]]] = []
+        self.acted: list[tuple[str, dict[str, object]]] = []
         self.behalf: list[tuple[str, tuple[str, ...]]] = []
 
     def ask(self, question: str, parameters: Mapping[str, str]) -> dict[str, Any]:
@@ -39,6 +40,11 @@ class FakeClient:
         """Answer the same, and remember for whom."""
         self.behalf.append((name, tuple(accounts)))
         return self
+
+    def advice(self, action: str, asked: Mapping[str, object]) -> dict[str, Any]:
+        """Keep what was done, and give what a test lays down as known."""
+        self.acted.append((action, dict(asked)))
+        return copy.deepcopy(self.documents.get("advice") or {"recommendations": []})
 
     def asked_with(self, question: str) -> list[dict[str, str]]:
         return [parameters for name, parameters in self.asked if name == question]
@@ -70,7 +76,7 @@ def _script(name: str, period: dict[str, str]) -> None:
     def link(name: str, words: str, query: dict[str, str]) -> None:
         st.caption(f"link to {name} with {sorted(query.items())}: {words}")
 
-    context = page.PageContext(session.ask, period, link, session.ask_as, session._who)  # type: ignore[arg-type]
+    context = page.PageContext(session.ask, period, link, session.ask_as, session._who, session.advice)  # type: ignore[arg-type]
     with session.explained():
         next(one for one in page.pages() if one.name == name).draw(context)
 

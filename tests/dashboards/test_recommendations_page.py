@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from dashboards import session
+from dashboards.person import Person
+
 
 def test_each_recommendation_tells_its_range(show: Any) -> None:
     labels = [expander.label.replace("\\", "") for expander in show("recommendations").expander]
@@ -62,3 +67,52 @@ def test_a_link_of_a_mail_opens_its_advice_first(show: Any, documents: dict[str,
     assert [one.proto.expanded for one in page.expander][:2] == [True, False]
     assert named in [caption.value.replace("\\", "").removeprefix("id ") for caption in page.expander[0].caption]
     assert not any(one.proto.expanded for one in show("recommendations", {"id": "<b>nothing</b>"}).expander)
+
+
+def _acted(client: Any) -> list[tuple[str, dict[str, object]]]:
+    return [one for one in client.acted if one[0] != "list"]
+
+
+def test_not_for_me_wants_a_reason_and_is_on_record(show: Any, client: Any, documents: dict[str, Any]) -> None:
+    name = documents["recommend"]["recommendations"][0]["recommendation_id"]
+    page = show("recommendations")
+    assert page.button(key=f"reject_{name}").disabled
+    page.text_input(key=f"reason_{name}").set_value("it is interactive").run()
+    page.button(key=f"reject_{name}").click().run()
+    (recorded, given), (marked, change) = _acted(client)
+    assert (recorded, marked) == ("record", "mark")
+    assert given["recommendations"][0]["recommendation_id"] == name  # type: ignore[index]
+    assert change == {
+        "recommendation_id": name,
+        "state": "rejected",
+        "quiet_days": 90.0,
+        "reason": "it is interactive",
+    }
+
+
+def test_who_rejects_stands_before_the_reason(
+    show: Any, client: Any, monkeypatch: Any, documents: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(session, "_who", lambda: Person("amy", everything=True))
+    name = documents["recommend"]["recommendations"][0]["recommendation_id"]
+    page = show("recommendations")
+    page.text_input(key=f"reason_{name}").set_value("no").run()
+    page.button(key=f"reject_{name}").click().run()
+    assert _acted(client)[-1][1]["reason"] == "amy: no"
+
+
+def test_what_became_of_an_advice_is_shown(show: Any, documents: dict[str, Any], written: Any) -> None:
+    name = documents["recommend"]["recommendations"][0]["recommendation_id"]
+    known = {"recommendation_id": name, "state": "snoozed", "quiet_until_at": "2026-12-01T00:00:00Z"}
+    documents["advice"] = {"recommendations": [known]}
+    page = show("recommendations")
+    assert page.expander[0].label.replace("\\", "").endswith("put off until 2026-12-01 00:00 UTC")
+
+
+@pytest.mark.parametrize(("button", "state"), [("snooze", "snoozed"), ("done", "done")])
+def test_one_press_puts_it_off_or_says_that_it_is_done(
+    show: Any, client: Any, documents: dict[str, Any], button: str, state: str
+) -> None:
+    name = documents["recommend"]["recommendations"][0]["recommendation_id"]
+    show("recommendations").button(key=f"{button}_{name}").click().run()
+    assert _acted(client)[-1][1]["state"] == state
