@@ -193,8 +193,8 @@ class Device:
 
     A MIG instance is a device too: a part of the card ``parent_uuid``, of which it has ``share_ratio`` of the compute
     slices. Cards alone make up capacity. ``minor_number`` is that of ``/dev/nvidia<minor>``. ``memory_kind`` is
-    ``dedicated`` or ``unified``: one that shares the host's memory has no ``memory_bytes`` of its own. ``energy_method``
-    says what its energy is read from: the driver's ``counter``, or ``power`` over the time elapsed.
+    ``dedicated`` or ``unified``: one that shares the host's memory has no ``memory_bytes`` of its own.
+    ``energy_method`` says what its energy is read from: the driver's ``counter``, or ``power`` over the time elapsed.
     """
 
     TABLE: ClassVar[str] = "device"
