@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import streamlit as st
 
 from analysis.window import weeks_between, zone_of
@@ -35,7 +37,8 @@ def draw(context: PageContext) -> None:
             f"Download {word}", render(document, name, LIMITS), f"gpu-time-{week}.{name}", kind, key=f"report_{name}"
         )
     st.caption("`trueload report weekly` writes it as PDF, too, and sends it by mail.")
-    st.markdown(render(document, "md", LIMITS))
+    # A page has one heading of the first level, its own.
+    st.markdown(re.sub(r"^(?=#+ )", "#", render(document, "md", LIMITS), flags=re.MULTILINE))
 
 
 def _weeks(context: PageContext) -> list[str]:
