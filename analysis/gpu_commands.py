@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,11 +13,11 @@ import click
 from analysis.gpu_catalogue import FACTS, Catalogue, Gpu, MigProfile
 from analysis.gpu_file import read_catalogue
 from analysis.gpu_names import find
-from analysis.gpu_tables import gpus_table, gpus_text
+from analysis.gpu_tables import gpu_options_text, gpus_table, gpus_text
 from analysis.settings import GPUS_FILE
 from analysis.tables import plain, show
-from warehouse.contract.errors import NotFoundError
-from warehouse.options import json_option, pass_composition
+from warehouse.contract.errors import BadUseError, NotFoundError
+from warehouse.options import data_option, json_option, pass_composition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,14 +27,21 @@ if TYPE_CHECKING:
 
 @click.command("gpus")
 @click.argument("name", metavar="[NAME]", required=False)
+@click.option("--family", metavar="ID", help="Compare all GPUs for this family (or job key) of the store instead.")
+@data_option
 @json_option
 @pass_composition
-def gpus_command(composition: Composition, name: str | None, *, as_json: bool) -> None:
+def gpus_command(composition: Composition, name: str | None, family: str | None, data: Path, *, as_json: bool) -> None:
     """What is known of GPU models: peaks, memory, MIG profiles, dated prices, each with its source.
 
     NAME is an id of the list, or a name as a driver or scheduler spells it ("NVIDIA A100-SXM4-80GB", a100); all
-    variants that it leaves open are shown. Setting gpus.file names the site's own prices and GPUs (docs/gpus.md).
+    variants that it leaves open are shown. With --family: time, cost and energy of that work on every GPU, as ratios
+    over the GPU that it has (docs/remedies/choose_gpu.md). Setting gpus.file names the site's own prices and GPUs
+    (docs/gpus.md).
     """
+    if family is not None:
+        _compare(composition, family, name, data, as_json=as_json)
+        return
     catalogue = read_catalogue(composition.settings()[GPUS_FILE])
     chosen = catalogue.gpus if name is None else _found(catalogue, name)
     document = gpus_document(catalogue, chosen, name)
@@ -41,6 +49,21 @@ def gpus_command(composition: Composition, name: str | None, *, as_json: bool) -
         click.echo(json.dumps(document, indent=2, allow_nan=False))
     else:
         show(gpus_table(document) if name is None else gpus_text(document))
+
+
+def _compare(composition: Composition, family: str, name: str | None, data: Path, *, as_json: bool) -> None:
+    """Show every GPU for a family or job of the store."""
+    if name is not None:
+        raise BadUseError(f"give a NAME ({plain(name)}) or --family, not both")
+    client = composition.open_client(data, False)  # noqa: FBT003 - a question creates no store
+    try:
+        document = client.ask("gpu_options", {"id": family})
+    finally:
+        client.close()
+    if as_json:
+        click.echo(json.dumps(document, indent=2, allow_nan=False))
+    else:
+        show(gpu_options_text(document))
 
 
 def _found(catalogue: Catalogue, name: str) -> tuple[Gpu, ...]:

@@ -213,16 +213,25 @@ def _slices(subject: Subject, catalogue: Catalogue, margin: float) -> Iterator[O
             yield _slice(subject, gpu, profile, margin)
 
 
-def _slice(subject: Subject, gpu: Gpu, profile: MigProfile, margin: float) -> Option:
-    sm, memory = profile.sm_ratio or 1.0, profile.memory_ratio or 1.0
+def slice_time(gpu: Gpu, sm_ratio: float, memory_ratio: float) -> Range:
+    """Give the time on a slice over that on the whole card, for work that keeps a GPU busy all the time.
+
+    Raises:
+        ValueError: the catalogue lacks a fact of the GPU (``transfer.missing_facts``).
+
+    """
     part = replace(
         gpu,
-        memory_bytes_per_second=(gpu.memory_bytes_per_second or 0.0) * memory,
-        **{name: value * sm for name in _PEAKS if (value := getattr(gpu, name))},
+        memory_bytes_per_second=(gpu.memory_bytes_per_second or 0.0) * memory_ratio,
+        **{name: value * sm_ratio for name in _PEAKS if (value := getattr(gpu, name))},
     )
     full = max(1.0, learned().time_ratio([gpu], [part]).range.likely)
-    on_slice = Range(*(full**exponent for exponent in SLICE_EXPONENTS))
-    time = with_host(on_slice, subject.busy_ratio)
+    return Range(*(full**exponent for exponent in SLICE_EXPONENTS))
+
+
+def _slice(subject: Subject, gpu: Gpu, profile: MigProfile, margin: float) -> Option:
+    sm, memory = profile.sm_ratio or 1.0, profile.memory_ratio or 1.0
+    time = with_host(slice_time(gpu, sm, memory), subject.busy_ratio)
     share = max(sm, memory)
     memory_bytes = profile.memory_bytes or (gpu.memory_bytes * memory if gpu.memory_bytes else None)
     return Option(

@@ -49,6 +49,9 @@ FP32, and FP16 on tensor cores: dense peaks in TFLOP/s. MIG: instances at most.
 Per hour of one GPU: lowest and highest of the dated prices that are known, no
 offers; in USD where no currency stands. {ABSENT}: not supported, or not stated.
 `trueload gpus NAME` shows a GPU with the source of each figure."""
+_OPTIONS_LEGEND = f"""
+Ratios over the present GPU: low, likely, high. Cost is time x price at one provider; {ABSENT}: not known.
+*: the site has it, or could slice a card of its own. --json says where each figure comes from."""
 _WHOLE_FROM = 100
 """Figures from here on are shown without decimals: peaks of data sheets have three digits."""
 _CAPITALS = re.compile(r"[A-Z][A-Z0-9]+")
@@ -83,6 +86,30 @@ def gpus_text(document: Document) -> RenderableType:
     """Show each GPU of the document with all that is known, and what the words in capitals of sources mean."""
     shown = _gpus(document)
     return Group(*(part for gpu in shown for part in _gpu_parts(gpu)), _sources(document, shown))
+
+
+def gpu_options_text(document: Document) -> RenderableType:
+    """Show every GPU for a piece of work, as ratios over the one it has: low, likely and high of time and of cost."""
+    shown: Mapping[str, Any] = document
+    memory = shown["memory_bytes"]
+    needs = "memory not known" if memory is None else f"{memory / BYTES_PER_GIB:.1f} GiB in use at most"
+    head = f"{shown['label']} on {shown['gpu']['name']}: {shown['busy_ratio']:.0%} of its working time busy, {needs}"
+    table = Table("GPU", "time x", "cost x", "energy x", "fits", "by", box=None, pad_edge=False)
+    for column in table.columns[1:4]:
+        column.justify = "right"
+    for one in shown["options"]:
+        name = f"{one['name']} *" if one["at_site"] else one["name"]
+        fits = {True: "yes", False: "no", None: ABSENT}[one["fits"]]
+        energy = ABSENT if one["energy_ratio"] is None else f"{one['energy_ratio']['likely']:.2f}"
+        row = (_ratios(one["time_ratio"]), _ratios(one["cost_ratio"]), energy, fits, one["estimator"])
+        table.add_row(plain(name, 24), *row)
+    left = [f"{one['name']}: {one['reason']}" for one in shown["not_estimable"]]
+    parts: list[RenderableType] = [plain(head, None), Text(""), table, Text(_OPTIONS_LEGEND)]
+    return Group(*parts, *(plain(line, None) for line in left))
+
+
+def _ratios(one: Mapping[str, float] | None) -> str:
+    return ABSENT if one is None else f"{one['low']:.2f} {one['likely']:.2f} {one['high']:.2f}"
 
 
 def _gpu_parts(gpu: Mapping[str, Any]) -> list[RenderableType]:

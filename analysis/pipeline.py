@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from analysis import asking, family_edits, fleet, job, traced_job, traced_week, waste, weekly
 from analysis.asking import WINDOW_PARAMETERS, Asked
 from analysis.gather import gather_evidence
+from analysis.gpu_choices import case_of, choices_document
+from analysis.gpu_file import read_catalogue
 from analysis.holdings import known_span, last_held_at
 from analysis.identity import PSEUDONYMS, Naming, naming, without
 from analysis.inventory import node_facts
@@ -20,6 +22,7 @@ from analysis.memory import Memory
 from analysis.recommend import advise, recommend_document
 from analysis.repetition import FamilyReport, families_document, find_families
 from analysis.rows import resolution
+from analysis.settings import GPUS_FILE
 from analysis.study import Gathered, Study, gather, gather_attempts, judge, resolve
 from analysis.surroundings import gather_surroundings
 from analysis.tracing import Rows
@@ -156,7 +159,8 @@ def _advice(
     # Where nothing is known by any rung there is nothing to judge by one: every remedy refuses.
     rung = Rung.DRIVER_UTIL if study is None or study.rung is None else study.rung
     nodes = () if study is None else node_facts(study.gathered.inventory, (since, until))
-    advice = advise(evidence, report, rung, since, until, question.settings, nodes)
+    catalogue = read_catalogue(question.settings[GPUS_FILE])
+    advice = advise(evidence, report, rung, since, until, question.settings, nodes, catalogue=catalogue)
     return recommend_document(advice, question.settings)
 
 
@@ -168,6 +172,20 @@ def _evidence(
         return []
     around = gather_surroundings(question.tables, study.span(window)) if whole else None
     return gather_evidence(study, question.settings, window, around)
+
+
+def _gpu_options(question: _Question) -> Document:
+    """Give every GPU for a family, or for a job outside any, named by its id or key."""
+    study = question.study()
+    evidence = _evidence(question, study, whole=True)
+    report = find_families(evidence, question.settings)
+    name, rung = question.parameters.get("id", ""), None if study is None else study.rung
+    if not name:
+        raise BadUseError("id: name a family (`trueload families` lists them) or a job by its key")
+    case = case_of(name, evidence, report, rung, read_catalogue(question.settings[GPUS_FILE]))
+    header = _header(question, study)
+    known = {word: header[word] for word in ("since", "until", "zone", "rung")}
+    return known | choices_document(case, question.settings)
 
 
 def _header(question: _Question, study: Study | None) -> Document:
@@ -333,6 +351,7 @@ ANSWERS: Mapping[str, Answer] = {
     "jobs": _Remembered("jobs", (*ASKED, "limit", "offset"), _jobs),
     "families": _Remembered("families", ASKED, _families),
     "recommend": _Remembered("recommend", ASKED, _recommend),
+    "gpu_options": _Remembered("gpu_options", (*ASKED, "id"), _gpu_options),
     "job": _Remembered("job", (*ASKED, "id"), _job),
     "fleet": _Remembered("fleet", ASKED, _fleet),
     "weekly": _Remembered("weekly", ("week", "zone", "rung", "audience"), _weekly),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.benchmark import Bar, Benchmark, BenchRequest, BenchResult, at_least, at_most
 from analysis.benchmarks import _gpu_choice_sources as sources
 from analysis.benchmarks._gpu_choice_kernels import KERNELS, kernel_outcomes
+from analysis.benchmarks._gpu_choice_slices import SLICES, slice_figures
 from analysis.benchmarks._outcome import Outcome, best_constant_error, binomial_band, median_width
 from analysis.reference_times import learned, workload_family
 from analysis.transfer import matrix_peak
@@ -54,8 +55,11 @@ def run(request: BenchRequest) -> BenchResult:
     outcomes += kernels
     if not outcomes:
         return BenchResult({}, (at_least("pairs of GPUs", 0, 1),), not_shown)
+    slices = slice_figures(request.data_root)
+    if slices is None:
+        not_shown.append(f"{SLICES}: not below {request.data_root}")
     judged = _judged(outcomes, few)
-    figures = {**judged.figures, "by_source": _by_source(judged.pairs)}
+    figures = {**judged.figures, "slices": slices, "by_source": _by_source(judged.pairs)}
     return BenchResult(figures, judged.bars, not_shown, Outcome.COLUMNS, [one.row() for one in outcomes])
 
 

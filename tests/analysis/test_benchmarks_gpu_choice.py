@@ -96,7 +96,7 @@ def test_absent_sources_are_named_and_nothing_is_judged(tmp_path: Path) -> None:
 
 @pytest.mark.data
 def test_measured_speeds_are_foretold_within_what_can_be_known(data_root: Path, tmp_path: Path) -> None:
-    for name in (sources.ZEUS, sources.GAVEL, sources.LAMBDA, sources.MLPERF, "hta"):
+    for name in (sources.ZEUS, sources.GAVEL, sources.LAMBDA, sources.MLPERF, "hta", "miso_a100_mig"):
         (tmp_path / name).symlink_to(data_root / name)
     result = run(tmp_path)
     figures = result.figures
@@ -108,6 +108,9 @@ def test_measured_speeds_are_foretold_within_what_can_be_known(data_root: Path, 
     zeus = {(row["from"], row["to"]): row for row in figures["by_source"][sources.ZEUS]}
     assert zeus["V100", "Quadro RTX 6000"]["count"] == 51  # as the source's expected.json has it
     assert zeus["V100", "P100"]["count"] == 44
+    slices = figures["slices"]
+    assert [slices[name]["count"] for name in ("1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb")] == [17, 22, 24, 24]
+    assert all(one["coverage"] > 0.6 for one in slices.values())
     assert result.prediction_columns == ("source", "item", "from", "to", "low", "likely", "high", "truth")
     assert len(result.predictions) == figures["predictions"]
 

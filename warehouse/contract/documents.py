@@ -510,6 +510,73 @@ class GpusDocument:
     sources: dict[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class RatioRange:
+    """A ratio over the present GPU: 10th, 50th and 90th percentile."""
+
+    low: float
+    likely: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class PresentGpu:
+    """The GPU that the work has: as the site names it, and as the catalogue does."""
+
+    name: str
+    ids: list[str]
+    wait_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuOption:
+    """One other GPU, or (``profile``) a slice of the present one. ``cost_ratio`` is time x price."""
+
+    name: str
+    ids: list[str]
+    profile: str | None
+    at_site: bool
+    time_ratio: RatioRange
+    speed_ratio: RatioRange
+    price_ratio: RatioRange | None
+    price_how: str
+    cost_ratio: RatioRange | None
+    energy_ratio: RatioRange | None
+    memory_bytes: float | None
+    fits: bool | None
+    estimator: str
+    how: str
+    confidence: str
+    wait_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class NotEstimable:
+    """A GPU of which nothing is foretold, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class GpuOptionsDocument:
+    """``trueload gpus --family ID --json``: every GPU for a family or a job, in order of the likely cost."""
+
+    since: str | None
+    until: str | None
+    rung: str | None
+    subject: SubjectPart
+    label: str
+    gpu: PresentGpu
+    allocated_gpu_seconds: float
+    busy_ratio: float
+    memory_bytes: float | None
+    sm_active_ratio: float | None
+    options: list[GpuOption]
+    not_estimable: list[NotEstimable]
+    estimators: dict[str, str]
+
+
 DOCUMENTS: dict[str, type] = {
     "import": ImportDocument,
     "waste": WasteDocument,
@@ -521,6 +588,7 @@ DOCUMENTS: dict[str, type] = {
     "trace": TraceDocument,
     "doctor": DoctorDocument,
     "gpus": GpusDocument,
+    "gpu_options": GpuOptionsDocument,
     "jobs": JobsDocument,
     "fleet": FleetDocument,
     "analyze": AnalyzeDocument,
