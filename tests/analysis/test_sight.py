@@ -23,6 +23,7 @@ QUESTIONS: dict[str, list[dict[str, str]]] = {
     "job": [{"id": "1"}],
     "fleet": [{}],
     "weekly": [{"week": "2026-W45"}],
+    "gpu_options": [{"id": "c/1#0"}],
     "analyze": [{}],
 }
 
