@@ -30,8 +30,9 @@ lint: $(VENV)/.ready-to-test ## ruff, its formatter and the import rules
 types: $(VENV)/.ready-to-test ## mypy, strict, on everything
 	@$(BIN)/mypy .
 
-docs: $(VENV)/.ready-to-test ## write the generated pages of docs/ anew
+docs: $(VENV)/.ready-to-test ## write the generated pages of docs/ and of the chart anew
 	@$(BIN)/python -m docs.generate
+	@PYTHONPATH=. $(BIN)/python deploy/helm/generate.py
 
 check: lint types test ## all of it, before a commit
 	@$(BIN)/python -m docs.generate --check
