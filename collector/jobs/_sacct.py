@@ -23,7 +23,7 @@ FIELDS: Final = (
     *("JobID", "JobIDRaw", "JobName", "User", "Account", "Partition", "QOS", "State", "ExitCode"),
     *("Submit", "Start", "End", "ElapsedRaw", "TimelimitRaw", "NNodes", "NCPUS", "NodeList"),
     *("ReqTRES", "ReqMem", "AllocTRES", "AllocGRES", "MaxRSS", "TotalCPU"),
-    *("Comment", "AdminComment", "SubmitLine", "WorkDir", "Container", "Cluster", "DBIndex"),
+    *("Comment", "AdminComment", "SubmitLine", "WorkDir", "Container", "Cluster", "DBIndex", "SLUID"),
 )
 """What the server's importer reads (docs/import.md); a version that lacks one is asked for the others."""
 

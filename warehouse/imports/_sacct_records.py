@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias, TypeVar
 
 from warehouse.contract.model import LOST_STATES, Allocation, Attempt, AttemptState, AttemptSummary, Job, Record, Step
@@ -21,7 +22,13 @@ _NEVER_STARTED = "None assigned"
 
 _EXIT = re.compile(r"([0-9]{1,9}):([0-9]{1,9})\Z", re.ASCII)
 _INTERACTIVE = re.compile(r"(?:\S*/)?salloc\b|.*\s--pty\b")
+_SLUID = re.compile(r"s[0-9A-Z]{13}\Z", re.ASCII)
+"""The id of one start of a job, new at each requeue: Slurm 26.05 names control groups by it."""
+
 _SINGLE_NODE = re.compile(r"[^\[\],\s]{1,200}\Z")
+
+_CACHED_TEXTS = 4096
+"""Readings of texts that come again and again (nodes, limits, exit codes) are kept up to this number."""
 
 _Number = TypeVar("_Number", int | None, float | None)
 JobKey: TypeAlias = tuple[str, str]
@@ -80,7 +87,8 @@ class Reader:
 
         """
         shown = slurm.job_id("JobID", row.job_id)
-        raw = slurm.job_id("JobIDRaw", row.job_id_raw) if row.job_id_raw else shown
+        is_raw_other = row.job_id_raw and row.job_id_raw != row.job_id
+        raw = slurm.job_id("JobIDRaw", row.job_id_raw) if is_raw_other else shown
         key = (cluster_name(row.cluster or self._options.cluster), raw.shown)
         if shown.is_array_rest:
             return WaitingRow(line, row, key)
@@ -124,8 +132,10 @@ class Reader:
 
     def _imported(self, checked: CheckedRow, record_key: str, rows: tuple[Record, ...]) -> Imported:
         # Elapsed grows while a job runs and decides nothing, unless the end is told by it alone.
-        row = checked.row if checked.row.end in slurm.NOTHING and _has_ended(checked) else checked.row[:-1]
-        content = "\x1f".join((*row, self._options.zone))
+        row = checked.row
+        used = row[:-1] if row.end in slurm.NOTHING and _has_ended(checked) else row[:-2]
+        # Slurm before 26.05 has no SLUID: what was imported of it stays the same record.
+        content = "\x1f".join((*used, row.sluid, self._options.zone) if row.sluid else (*used, self._options.zone))
         return Imported(checked.line, record_key, content, rows, self._lenient.take_altered())
 
     def _rows(self, checked: JobRow, place: Place) -> Iterator[Record]:
@@ -190,12 +200,12 @@ class Reader:
             requested_memory_bytes=asked.memory_bytes,
             requested_node_count=asked.node_count,
             time_limit_seconds=_time_limit_seconds(row.time_limit),
-            interactive=True if command and _INTERACTIVE.match(command) else None,
+            interactive=True if command and _is_interactive(command) else None,
         )
 
     def _attempt(self, checked: JobRow, place: Place) -> Attempt:
         row, run = checked.row, checked.run
-        ended = _EXIT.match(row.exit_code)
+        exit_code, exit_signal = _exit(row.exit_code)
         return Attempt(
             attempt_key=place.attempt_key,
             job_key=place.job_key,
@@ -205,11 +215,12 @@ class Reader:
             end_at=run.end_at,
             source=SOURCE,
             submit_at=run.submit_at,
-            exit_code=int(ended[1]) if ended else None,
-            exit_signal=int(ended[2]) if ended else None,
+            exit_code=exit_code,
+            exit_signal=exit_signal,
             node_count=_count("NNodes", row.node_count),
             node_list=self._lenient.text("NodeList", row.node_list),
             cpu_count=_count("NCPUS", row.cpu_count),
+            other_id=row.sluid if _SLUID.match(row.sluid) else None,
         )
 
     def _step(self, checked: StepRow, attempt_key: str) -> Step:
@@ -263,6 +274,19 @@ def _has_ended(checked: CheckedRow) -> bool:
     return isinstance(checked, JobRow) and checked.run.end_at is not None
 
 
+def _is_interactive(command: str) -> bool:
+    # The pattern looks at every place of a long command; most hold neither word.
+    return ("salloc" in command or "--pty" in command) and _INTERACTIVE.match(command) is not None
+
+
+@lru_cache(maxsize=_CACHED_TEXTS)
+def _exit(text: str) -> tuple[int | None, int | None]:
+    """Read ``code:signal``."""
+    found = _EXIT.match(text)
+    return (int(found[1]), int(found[2])) if found else (None, None)
+
+
+@lru_cache(maxsize=_CACHED_TEXTS)
 def _single_node(node_list: str) -> str | None:
     return node_list if _SINGLE_NODE.match(node_list) else None
 
@@ -271,6 +295,7 @@ def _count(column: str, text: str) -> int | None:
     return whole(column, text) if text else None
 
 
+@lru_cache(maxsize=_CACHED_TEXTS)
 def _time_limit_seconds(text: str) -> float | None:
     """Read TimelimitRaw (minutes) or Timelimit; UNLIMITED and Partition_Limit are no limit of the job's own."""
     return whole("TimelimitRaw", text) * 60.0 if text.isdecimal() else slurm.seconds(text)

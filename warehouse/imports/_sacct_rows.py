@@ -58,6 +58,7 @@ class SacctRow(NamedTuple):
     db_index: str
     admin_comment: str
     elapsed: str
+    sluid: str
 
 
 _COLUMNS: dict[str, tuple[str, ...]] = {
@@ -91,6 +92,7 @@ _COLUMNS: dict[str, tuple[str, ...]] = {
     "db_index": ("DBIndex",),
     "admin_comment": ("AdminComment",),
     "elapsed": ("ElapsedRaw", "Elapsed"),
+    "sluid": ("SLUID",),
 }
 """What each meaning is called in sacct; the first that the file has is taken."""
 

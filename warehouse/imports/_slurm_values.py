@@ -57,6 +57,9 @@ _MOST_DIGITS = 20
 _JOB_ID = re.compile(
     r"([0-9]{1,20})(?:_([0-9]{1,10})|\+([0-9]{1,6})|(_\[[^\]|.]*\]))?(?:\.([A-Za-z0-9_+-]{1,64}))?\Z", re.ASCII
 )
+_STEPS = frozenset({"batch", "extern", "0", "1", "2"})
+"""Steps of most jobs; others are read by the pattern."""
+
 _INDEX = re.compile(r"\([^)]*\)")
 
 
@@ -104,6 +107,9 @@ def job_id(column: str, text: str) -> JobId:
     """
     if len(text) <= _MOST_DIGITS and text.isascii() and text.isdigit():
         return JobId(text, None, None, is_array_rest=False, step=None)
+    number, _, step = text.partition(".")
+    if len(number) <= _MOST_DIGITS and number.isascii() and number.isdigit() and step in _STEPS:
+        return JobId(number, None, None, is_array_rest=False, step=step)
     match = _JOB_ID.match(text)
     if match is None:
         raise BadRowError("bad job id", f"{column} is {text!r}; expected such as 1234, 1234_5, 1234+1 or 1234.batch")
@@ -141,6 +147,14 @@ def seconds(text: str) -> float | None:
 
 def size_bytes(text: str, *, nodes: int | None = None, cpus: int | None = None) -> int | None:
     """Read ``64G``, ``2.5M`` or, per node and per CPU, ``64Gn`` and ``4Gc``; None where it is something else."""
+    if (
+        text[-1:] in _SCALE
+        and text[-1:]
+        and len(text) < _MOST_DIGITS
+        and (plain := text[:-1]).isdigit()
+        and plain.isascii()
+    ):
+        return int(plain) * _SCALE[text[-1]]
     match = _SIZE.match(text)
     if match is None:
         return None

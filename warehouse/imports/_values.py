@@ -17,6 +17,10 @@ LATEST_AT = 4_102_444_800.0
 MOST_NAME_CHARACTERS = 200
 """The longest name of a user, account, partition, node or cluster. Schedulers allow less."""
 
+_EPOCH_DIGITS = 10
+_LATEST_TEXT = f"{LATEST_AT:.0f}"
+"""Seconds since the epoch of our days have as many digits as the latest time, and compare as texts."""
+
 _CACHED_TIMES = 1 << 16
 _CACHED_COUNTS = 4096
 _WHOLE = re.compile(r"[0-9]{1,18}\Z", re.ASCII)
@@ -59,6 +63,8 @@ class Clock:
             BadRowError: neither, or not between 1970 and 2100.
 
         """
+        if len(text) == _EPOCH_DIGITS and text.isascii() and text.isdigit() and text <= _LATEST_TEXT:
+            return float(text)
         try:
             return self._read(text)
         except (ValueError, OverflowError):
@@ -177,6 +183,7 @@ class Lenient:
         return taken
 
 
+@lru_cache(maxsize=_CACHED_COUNTS)
 def cluster_name(text: str) -> str:
     """Read the name of a cluster, which becomes part of keys.
 

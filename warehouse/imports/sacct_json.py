@@ -108,6 +108,7 @@ def _job(job: Object) -> SacctRow:
         container=_text(job.get("container")),
         cluster=_text(job.get("cluster") or association.get("cluster")),
         elapsed=_number(times.get("elapsed")),
+        sluid=_text(job.get("sluid")),
     )
 
 
