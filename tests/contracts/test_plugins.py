@@ -15,7 +15,7 @@ from docs import generate
 from docs.generate import KINDS, Kind
 from warehouse.contract.errors import PluginError
 from warehouse.contract.plugins import Plugin, scan
-from warehouse.contract.settings import Setting
+from warehouse.contract.settings import PREFIX, Setting, load
 
 SENTENCE = re.compile(r"[A-Z][^\n]*\.\Z")
 UNITS = [pytest.param(kind, unit, id=f"{kind.package}:{name}") for kind in KINDS for name, unit in kind.units().items()]
@@ -125,3 +125,14 @@ def test_a_constant_of_another_type_is_an_error_at_start(tmp_path: Path, monkeyp
 def test_a_module_that_begins_with_an_underscore_is_a_helper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = _package(tmp_path, monkeypatch, _shared="x = 1")
     assert scan(package, "TOOL", Tool) == {}
+
+
+def test_every_variable_that_the_code_reads_by_its_name_is_no_unknown_setting(repository: Path) -> None:
+    named: set[str] = set()
+    for room in ("analysis", "collector", "dashboards", "warehouse"):
+        for path in (repository / room).rglob("*.py"):
+            named |= set(re.findall(r'"(TRUELOAD_[A-Z_]+)"', path.read_text(encoding="utf-8")))
+    named |= set(re.findall(r'"(TRUELOAD_[A-Z_]+)"', (repository / "trueload.py").read_text(encoding="utf-8")))
+    named -= {PREFIX, "TRUELOAD_RECOMMENDATION"}  # the mark of an advice stands in a job's comment
+    assert "TRUELOAD_TOKEN_FILE" in named
+    assert load((), None, dict.fromkeys((name for name in named if "__" not in name), "x")).values == {}

@@ -19,10 +19,19 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value", bool, int, float, str, tuple[str, ...])
 PREFIX = "TRUELOAD_"
-RESERVED = {"TRUELOAD_CONFIG", "TRUELOAD_DATA", "TRUELOAD_DATA_ROOT", "TRUELOAD_REQUIRE_ALL", "TRUELOAD_STANDIN_STATE"}
+RESERVED = {
+    "TRUELOAD_CONFIG",
+    "TRUELOAD_DATA",
+    "TRUELOAD_DATA_ROOT",
+    "TRUELOAD_PAGES_SERVER",
+    "TRUELOAD_PAGES_TOKEN",
+    "TRUELOAD_REQUIRE_ALL",
+    "TRUELOAD_STANDIN_STATE",
+    "TRUELOAD_TOKEN_FILE",
+}
 RESERVED_PREFIXES = ("TRUELOAD_TRACER_", "TRUELOAD_CUPTI_")
-"""Environment names that are no settings: where files are, what tests and the simulation use, and what the tracer
-inside a traced job reads."""
+"""Environment names that are no settings: where files and servers are, what tests and the simulation use, and what the
+tracer inside a traced job reads."""
 
 
 @dataclass(frozen=True, slots=True)
