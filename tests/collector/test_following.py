@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.collector.jobs.kube_server import KubeServer
-from tests.collector.jobs.test_kubernetes_pods import pod
+from tests.collector.jobs.kube_words import pod
 from tests.warehouse.serving import REPOSITORY, ServerProcess
 from warehouse import access
 

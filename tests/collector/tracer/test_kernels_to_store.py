@@ -130,7 +130,7 @@ def draw_the_job() -> None:
     """Draw the page of the job: what the menu does for the address ``/job?id=...``."""
     from dashboards import page, session
 
-    context = page.PageContext(session.ask, {}, lambda *_: None)
+    context = page.PageContext(session.ask, {}, lambda *_: None, session.ask_as, session._who, session.advice)
     next(one for one in page.pages() if one.name == "job").draw(context)
 
 
